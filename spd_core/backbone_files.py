@@ -131,7 +131,7 @@ def _convert_gguf(source: Path, target: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     logger.info("converting %s once; this takes about 20 seconds", GGUF_FILE)
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         source, gguf_file=GGUF_FILE, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
     )
     for name in ("quantization_config", "_pre_quantization_dtype"):
