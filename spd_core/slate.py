@@ -6,7 +6,7 @@ models. All records are frozen; unknown JSON keys are kept in `extra` and writte
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -228,7 +228,7 @@ def _optional_text(fields: Mapping[str, Any], key: str, where: str) -> str | Non
 def _optional_number(value: object, where: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise SlateError(f"{where} is {value!r}; it must be a finite number")
     return value
 

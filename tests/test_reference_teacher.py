@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from spd_core.datasets import load_slates
 from spd_core.errors import SlateError, SpdError
 from spd_core.slate import Item, Ranking, Slate, UserContext
 from spd_core.teachers import TEACHERS, Teacher, rank_by_scores, with_purchase_first
@@ -259,19 +259,9 @@ class TestPurchaseFirst:
             with_purchase_first(short, self.SLATE)
 
 
-def beauty(name: str, build: Callable[[object, str], object]) -> list[object]:
-    folder = Path(os.environ.get("SPD_DATA", Path(__file__).parents[2] / "shared" / "data")) / "beauty"
-    if not (folder / name).exists():
-        pytest.skip("no real data: set SPD_DATA to a folder that holds beauty/")
-    with gzip.open(folder / name, "rt", encoding="utf-8") as lines:
-        return [build(json.loads(line), name) for line in lines]
-
-
-def test_reference_beats_its_parts_on_real_slates() -> None:
-    train, valid = (beauty(f"{split}.jsonl.gz", Slate.from_json) for split in ("train", "valid"))
-    items = beauty("items.jsonl.gz", Item.from_json)
-    first = {
-        name: share_first(TEACHERS[name](train, items), valid)
-        for name in ("reference", "tfidf", "cooccurrence")  # type: ignore[arg-type]
-    }
+def test_reference_beats_its_parts_on_real_slates(spd_data: Path) -> None:
+    train, valid = (load_slates(spd_data / "beauty" / f"{split}.jsonl.gz") for split in ("train", "valid"))
+    with gzip.open(spd_data / "beauty" / "items.jsonl.gz", "rt", encoding="utf-8") as lines:
+        items = [Item.from_json(json.loads(line), "item") for line in lines]
+    first = {name: share_first(TEACHERS[name](train, items), valid) for name in ("reference", "tfidf", "cooccurrence")}
     assert first["reference"] > 0.29 > first["tfidf"] > 0.27 > first["cooccurrence"] > 0.15

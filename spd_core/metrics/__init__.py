@@ -1,0 +1,28 @@
+"""How right rankings are, how alike two of them are, and how sure the figures are."""
+
+from spd_core.metrics.agreement import PERSISTENCE, kendall_tau, rbo, top_k_overlap
+from spd_core.metrics.bootstrap import Difference, Interval, mean_interval, paired_difference
+from spd_core.metrics.per_slate import ndcg_at, pair_auc, positions_of, recall_at, reciprocal_rank
+from spd_core.metrics.table import EXCLUSIONS, METRICS, MetricTable, evaluate_rankings, exclusion, slate_metrics
+
+__all__ = [
+    "EXCLUSIONS",
+    "METRICS",
+    "PERSISTENCE",
+    "Difference",
+    "Interval",
+    "MetricTable",
+    "evaluate_rankings",
+    "exclusion",
+    "kendall_tau",
+    "mean_interval",
+    "ndcg_at",
+    "pair_auc",
+    "paired_difference",
+    "positions_of",
+    "rbo",
+    "recall_at",
+    "reciprocal_rank",
+    "slate_metrics",
+    "top_k_overlap",
+]
