@@ -36,7 +36,7 @@ UNSAVED = "unsaved"
 
 
 def origin(student: Student) -> str:
-    """Id of the checkpoint a student was loaded from or saved to, `UNTRAINED`, or `UNSAVED`."""
+    """Id of the checkpoint that a student was loaded from, `UNTRAINED` if nobody trained it, `UNSAVED` if not loaded at all."""
     return str(student.__dict__.get("checkpoint_id", UNSAVED))
 
 
@@ -141,7 +141,7 @@ def load_student(
     student = build_student(base, config.student, config.template, with_lora=False)
     head = files.read_tensors(folder, files.HEAD_FILE, student.head.state_dict())
     student.head.load_state_dict({name: tensor.float() for name, tensor in head.items()})
-    return _finished(student, config.id)
+    return _finished(student, config.id if config.training else UNTRAINED)
 
 
 def _finished(student: Student, checkpoint_id: str) -> Student:

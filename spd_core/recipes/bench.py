@@ -1,0 +1,105 @@
+"""`bench`: what a ranking costs on this machine, stage by stage, beside the bare prefill of the same token ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spd_core.checkpoints import load_student
+from spd_core.datasets import DATASETS, dataset_of
+from spd_core.errors import SpdError
+from spd_core.latency import LatencyReport, Spread, measure_latency
+from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.slate import Slate
+
+DEFAULT_SLATES = Path(__file__).resolve().parents[2] / "sample_data" / "slates" / "shoppers.jsonl"
+
+
+def bench(
+    checkpoint: str,
+    slates: str | Path = DEFAULT_SLATES,
+    *,
+    slate_id: str | None = None,
+    n: int = 20,
+    warmup: int = 3,
+    decoder: str = "hungarian",
+    backbone: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> LatencyReport:
+    """Time per stage of ranking one slate, in rides that take turns with bare prefills.
+
+    Args:
+        checkpoint, backbone, device, dtype: of `load_student`.
+        slates: file to take the slate from.
+        slate_id: which one; None takes the one with the most candidates that the student can rank.
+        n: measured rides.
+        warmup: rides before them that are not counted.
+        decoder: key of `DECODERS`.
+
+    Raises:
+        SpdError: a bad option, or no such slate.
+    """
+    student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
+    slate = _choose_slate(slates, slate_id, student.config.positions)
+    return measure_latency(student, slate, decoder=decoder, repeats=n, warmup=warmup)
+
+
+def _choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
+    chosen: Slate | None = None
+    for slate in DATASETS[dataset_of(slates)](slates):
+        if slate_id is not None and slate.slate_id != slate_id:
+            continue
+        if len(slate.candidates) <= positions and (chosen is None or len(slate.candidates) > len(chosen.candidates)):
+            chosen = slate
+    if chosen is None:
+        wanted = "slate" if slate_id is None else f"slate {slate_id!r}"
+        raise SpdError(f"{Path(slates).name}: holds no {wanted} of at most {positions} candidates (the student's K)")
+    return chosen
+
+
+def write_report(report: LatencyReport, checkpoint: str) -> Iterator[str]:
+    """Lines of a table for people."""
+    machine = report.machine
+    yield f"slate {report.slate_id}: {report.candidates} candidates, {report.tokens} tokens; checkpoint {checkpoint}"
+    yield f"{machine['cpu']}, {machine['threads']} threads, {machine['device']} {machine['dtype']}, torch {machine['torch']}"
+    yield f"n = {report.total.n} rides after {report.warmup} to warm up"
+    yield f"{'stage':<14}{'median ms':>11}{'p95 ms':>11}{'share':>8}"
+    rows: list[tuple[str, Spread]] = [*report.stages.items(), ("total", report.total), ("bare prefill", report.bare_prefill)]
+    for name, spread in rows:
+        share = spread.median_ms / report.total.median_ms
+        yield f"{name:<14}{spread.median_ms:>11.3f}{spread.p95_ms:>11.3f}{share:>8.1%}"
+    yield f"total / bare prefill {report.ratio:.3f}; {report.decoder} {report.assignment_share:.2%} of the total"
+
+
+def command(
+    checkpoint: CheckpointOption,
+    slates: Annotated[str, typer.Option(help="File to take the slate from; default: the sample slates.")] = str(
+        DEFAULT_SLATES
+    ),
+    slate_id: Annotated[str | None, typer.Option(help="Which slate; default: the largest that fits.")] = None,
+    n: Annotated[int, typer.Option("--n", help="Rides measured.")] = 20,
+    warmup: Annotated[int, typer.Option(help="Rides before them that are not counted.")] = 3,
+    decoder: DecoderOption = "hungarian",
+    backbone: BackboneOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Time each stage from tokens to ranking on this machine."""
+    report = bench(
+        checkpoint,
+        slates,
+        slate_id=slate_id,
+        n=n,
+        warmup=warmup,
+        decoder=decoder,
+        backbone=backbone,
+        device=device,
+        dtype=dtype,
+    )
+    typer.echo(json.dumps(report.to_json()) if as_json else "\n".join(write_report(report, checkpoint)))

@@ -1,0 +1,129 @@
+"""`rank`: each slate of a file ranked by a checkpoint, one JSON line a slate, in the order of the input.
+
+Slates are read, ranked and written as they come, so memory does not grow with the file. The output appears once it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spd_core.checkpoints import load_student
+from spd_core.datasets import DATASETS, dataset_of, write_jsonl
+from spd_core.datasets.files import STANDARD_INPUT, write_aside
+from spd_core.decoding import find_decoder
+from spd_core.errors import SpdError
+from spd_core.pipeline import RankingResult, rank_slates
+from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.shards import Shard, joined_lines, this_shard
+
+PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """What one run of `rank` did."""
+
+    slates: int
+    """Lines written."""
+    seconds: float
+    """Without loading."""
+    checkpoint: str
+    decoder: str
+    out: str
+    processes: int
+    process: int
+    """Which of them this one is; the first speaks to the user."""
+
+
+def rank_file(
+    slates: str,
+    out: str | Path,
+    *,
+    checkpoint: str,
+    decoder: str = "hungarian",
+    backbone: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> RankSummary:
+    """Summary of the run; `out` then holds a line a slate, in the order of `slates`.
+
+    Args:
+        slates: JSON lines or CSV, packed if it ends in .gz; ``-`` is the standard input.
+        out: JSON lines; replaced only when complete.
+        checkpoint, backbone, device, dtype: of `load_student`.
+        decoder: key of `DECODERS`.
+
+    Raises:
+        SpdError: a bad line (names it), a slate that cannot be ranked, a bad option; `out` is then as it was before.
+    """
+    find_decoder(decoder)
+    target = Path(out)
+    if target.exists() and Path(slates).exists() and target.samefile(slates):
+        raise SpdError(f"{out}: is the input; write the rankings to another file")
+    shard = this_shard(device)
+    if slates == STANDARD_INPUT and shard.count > 1:
+        raise SpdError(f"standard input cannot be shared by {shard.count} processes; give a file")
+    student = load_student(checkpoint, backbone=backbone, device=shard.device, dtype=dtype)
+    begin = time.monotonic()
+    results = rank_slates(student, shard.take(DATASETS[dataset_of(slates)](slates)), decoder=decoder)
+    count = _write_shares(target, shard, _with_progress(results, shard))
+    return RankSummary(count, time.monotonic() - begin, checkpoint, decoder, str(out), shard.count, shard.index)
+
+
+def _write_shares(target: Path, shard: Shard, results: Iterable[RankingResult]) -> int:
+    """Lines written to `target`; with several processes each writes a part and the first one joins them."""
+    if shard.count == 1:
+        return write_jsonl(target, results)
+    part = shard.part(target)
+    try:
+        count = write_jsonl(part, results)
+        shard.wait()
+        if shard.is_main:
+            parts = [shard.part(target, index) for index in range(shard.count)]
+            count = sum(1 for _ in joined_lines(parts))
+            write_aside(target, joined_lines(parts))
+        shard.wait()
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _with_progress(results: Iterable[RankingResult], shard: Shard) -> Iterator[RankingResult]:
+    """The same results, with a line on stderr now and then from the main process."""
+    begin = shown = time.monotonic()
+    is_terminal = sys.stderr.isatty()
+    for count, result in enumerate(results, start=1):
+        yield result
+        now = time.monotonic()
+        if shard.is_main and now - shown >= PROGRESS_SECONDS * (1 if is_terminal else 10):
+            rate = count / (now - begin)
+            typer.echo(f"{count} slates, {rate:.1f} a second", err=True, nl=not is_terminal)
+            typer.echo("\r" if is_terminal else "", err=True, nl=False)
+            shown = now
+
+
+def command(
+    slates: Annotated[str, typer.Argument(help="Slates as JSON lines or CSV, .gz or not; - reads the standard input.")],
+    checkpoint: CheckpointOption,
+    out: Annotated[str, typer.Option(help="Where the rankings go, one JSON line a slate.")],
+    decoder: DecoderOption = "hungarian",
+    backbone: BackboneOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Rank each slate of a file with a checkpoint."""
+    summary = rank_file(slates, out, checkpoint=checkpoint, decoder=decoder, backbone=backbone, device=device, dtype=dtype)
+    if summary.process == 0:
+        text = (
+            f"ranked {summary.slates} slates in {summary.seconds:.1f} s with {summary.checkpoint}; written to {summary.out}"
+        )
+        typer.echo(json.dumps(asdict(summary)) if as_json else text)

@@ -1,0 +1,80 @@
+"""One file's work shared by the processes of `accelerate launch`: process i of W takes records i, i + W, i + 2 W, ..."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from spd_core.errors import SpdError
+
+T = TypeVar("T")
+LONGEST_WAIT = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which of how many processes this one is, and the device it should use."""
+
+    index: int
+    count: int
+    device: str
+
+    @property
+    def is_main(self) -> bool:
+        """True in the process that joins the parts and speaks to the user."""
+        return self.index == 0
+
+    def take(self, records: Iterable[T]) -> Iterator[T]:
+        """This process's share of the records; it reads them all."""
+        return itertools.islice(records, self.index, None, self.count)
+
+    def part(self, path: Path, index: int | None = None) -> Path:
+        """Where a process writes its share of `path`; this process if `index` is None."""
+        return path.with_name(f"{path.name}.part-{self.index if index is None else index}")
+
+    def wait(self) -> None:
+        """Return once all processes have come here.
+
+        Raises:
+            SpdError: another process failed; its own message says why.
+        """
+        if self.count > 1:
+            from accelerate import PartialState
+
+            try:
+                PartialState().wait_for_everyone()
+            except RuntimeError as error:
+                raise SpdError("another process of this run failed; see its message") from error
+
+
+def this_shard(device: str) -> Shard:
+    """This process's share; the whole work unless `accelerate launch` (or torchrun) started several processes.
+
+    Args:
+        device: as the user gave it; with several processes ``auto`` and ``cuda`` become this process's own GPU.
+    """
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        return Shard(0, 1, device)
+    from accelerate import PartialState
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the launcher stops us: leave no half-written file
+    state = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
+    return Shard(state.process_index, state.num_processes, str(state.device))
+
+
+def joined_lines(parts: list[Path]) -> Iterator[bytes]:
+    """Lines of the parts in the order of the records that `Shard.take` dealt out."""
+    with ExitStack() as stack:
+        streams = [stack.enter_context(part.open("rb")) for part in parts]
+        for line in itertools.chain.from_iterable(itertools.zip_longest(*streams)):
+            if line is not None:
+                yield line
