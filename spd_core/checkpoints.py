@@ -36,7 +36,7 @@ UNSAVED = "unsaved"
 
 
 def origin(student: Student) -> str:
-    """Id of the checkpoint that a student was loaded from, `UNTRAINED` if nobody trained it, `UNSAVED` if not loaded at all."""
+    """Id of the checkpoint a student was loaded from; `UNTRAINED` if nobody trained it, `UNSAVED` if it was not loaded."""
     return str(student.__dict__.get("checkpoint_id", UNSAVED))
 
 
