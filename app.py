@@ -1,0 +1,33 @@
+"""The app: its pages, its window, and nothing else; every widget is drawn by a page.
+
+Start it with `streamlit run app.py`. The pages live in `pages/`, one file each.
+"""
+
+import streamlit as st
+
+from pages.shared import state
+
+# Three bars, longest first. Pages get no icon of their own: the browser would fetch it from a font server.
+ICON = (
+    '<svg viewBox="0 0 16 16"><g fill="#0b6e6e">'
+    '<rect x="1" y="2" width="14" height="3" rx="1"/>'
+    '<rect x="1" y="7" width="9" height="3" rx="1"/>'
+    '<rect x="1" y="12" width="5" height="3" rx="1"/></g></svg>'
+)
+PAGES = {
+    "Explore": [
+        st.Page("pages/rank.py", title="Rank", default=True),
+        st.Page("pages/score_matrix.py", title="Score matrix"),
+    ],
+    "Measure": [
+        st.Page("pages/latency.py", title="Latency"),
+    ],
+    "About": [
+        st.Page("pages/about.py", title="About"),
+    ],
+}
+
+page = st.navigation(PAGES)
+st.set_page_config(page_title=f"{page.title}: single pass decoding", page_icon=ICON, layout="wide")
+state.read_link()
+page.run()

@@ -1,0 +1,142 @@
+"""Everything that is kept between runs and shared by visitors: the only file with caches, and the one inference gate.
+
+Keys are hashes of our own. Streamlit holds a lock for each key, so ten visitors on a cold server cause one model load. The
+gate lets one forward pass run at a time, however many scripts are alive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+
+from spd_core.backbone_files import spd_home
+from spd_core.checkpoint_config import CheckpointInfo
+from spd_core.checkpoints import UNTRAINED, list_checkpoints, load_student, random_student
+from spd_core.datasets import load_slates
+from spd_core.errors import SlateError, choices
+from spd_core.latency import LatencyReport, measure_latency
+from spd_core.model import Student
+from spd_core.pipeline import RankingResult, rank_slate
+from spd_core.slate import Item, Slate, UserContext
+
+SHELVES = Path(__file__).resolve().parents[2] / "sample_data" / "slates"
+WARMUP_SLATE = Slate("warm-up", UserContext(), tuple(Item(f"{place}", f"Warm-up item {place}") for place in range(10)))
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def _gate() -> threading.Lock:
+    return threading.Lock()
+
+
+@contextmanager
+def inference_gate() -> Iterator[None]:
+    """Hold the process's only right to run a model."""
+    with _gate():
+        yield
+
+
+def checkpoints() -> list[CheckpointInfo]:
+    """All checkpoints on disk, the broken ones with their error."""
+    return list_checkpoints()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A student that all visitors share, with what the list of checkpoints says about it."""
+
+    student: Student
+    key: str
+    """Changes whenever a file of the checkpoint does."""
+    info: CheckpointInfo | None
+    """None for the untrained student."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the head has ever seen a ranking."""
+        return self.info is not None and self.info.config is not None and self.info.config.training is not None
+
+
+def load(checkpoint_id: str) -> Loaded:
+    """The student of a checkpoint, or the untrained one; loaded once for all visitors.
+
+    Raises:
+        SpdError: the backbone or the checkpoint is missing or broken.
+    """
+    info = {known.checkpoint_id: known for known in checkpoints()}.get(checkpoint_id)
+    key = _digest(checkpoint_id, str(spd_home()), _stamp(info.folder) if info else "")
+    return Loaded(_student(key, checkpoint_id), key, info)
+
+
+@st.cache_resource(max_entries=3, show_spinner="Loading the language model …")
+def _student(key: str, checkpoint_id: str) -> Student:
+    model = random_student() if checkpoint_id == UNTRAINED else load_student(checkpoint_id)
+    with inference_gate():
+        rank_slate(model, WARMUP_SLATE)  # the first pass of a process compiles kernels; no visitor shall be shown its time
+    return model
+
+
+def slate_digest(slate: Slate) -> str:
+    """Hash of everything a slate says."""
+    return _digest(json.dumps(slate.to_json(), sort_keys=True, default=str))
+
+
+def ranking(loaded: Loaded, slate: Slate) -> RankingResult:
+    """The slate's ranking by this student with the Hungarian decoder; one forward pass for all visitors who ask.
+
+    Raises:
+        SpdError: the slate cannot be ranked; errors are not kept.
+    """
+    key = _digest(slate_digest(slate), loaded.key, loaded.student.template.hash)
+    return _ranking(key, loaded.student, slate)
+
+
+@st.cache_data(max_entries=256, show_spinner="Ranking …")
+def _ranking(key: str, _model: Student, _slate: Slate) -> RankingResult:
+    with inference_gate():
+        return rank_slate(_model, _slate)
+
+
+def measure(loaded: Loaded, slate: Slate, *, decoder: str, repeats: int, warmup: int) -> LatencyReport:
+    """A latency report measured now, with nothing else running a model; never cached."""
+    with inference_gate():
+        return measure_latency(loaded.student, slate, decoder=decoder, repeats=repeats, warmup=warmup)
+
+
+def shelf_names() -> list[str]:
+    """Names of the sample slate files, the demo first."""
+    names = sorted(path.stem for path in SHELVES.glob("*.jsonl"))
+    return sorted(names, key=lambda name: name != "demo")
+
+
+def shelf(name: str) -> tuple[Slate, ...]:
+    """The slates of one sample file.
+
+    Raises:
+        SlateError: there is no such file, or it is damaged.
+    """
+    if name not in shelf_names():
+        raise SlateError(choices("slate file", name, shelf_names()))
+    path = SHELVES / f"{name}.jsonl"
+    return _shelf(_digest(name, str(path.stat().st_mtime_ns)), path)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _shelf(key: str, path: Path) -> tuple[Slate, ...]:
+    return tuple(load_slates(path))
+
+
+def _stamp(folder: Path) -> str:
+    """Changes when a file of the folder is replaced, so that a new training run is picked up."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return ";".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
