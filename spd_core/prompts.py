@@ -39,15 +39,16 @@ class Template:
     """Closes each candidate. The ordinal comes after the description, so that its state has read the item."""
     answer_header: str = "Best first:"
     """What an autoregressive teacher continues; a student never reads it."""
-    fields: tuple[str, ...] = ("brand", "title")
-    """Item fields that make a description, in order; one that an earlier or later field already contains is skipped."""
+    fields: tuple[str, ...] = ("category", "brand", "title")
+    """Item fields that make a description, in order; one that another field already contains is skipped. Of a category
+    path the last level is used. The title comes last, so that a cap cuts its tail (sizes, pack counts) first."""
     history_limit: int = 8
     """Newest history items kept."""
     query_cap: int = 48
     """Most tokens of the query."""
     history_cap: int = 16
     """Most tokens of one history item."""
-    candidate_cap: int = 18
+    candidate_cap: int = 20
     """Most tokens of one candidate's description."""
 
     def __post_init__(self) -> None:
@@ -117,10 +118,16 @@ def clean_text(text: str) -> str:
     return " ".join(whole.split()) or EMPTY_TEXT
 
 
+def field_text(item: Item, name: str) -> str:
+    """Text of one field of an item, empty if it has none; of a category path ``A > B > C`` the last level."""
+    text = getattr(item, name) or ""
+    return (text.rsplit(" > ", 1)[-1] if name == "category" else text).strip()
+
+
 def describe(item: Item, fields: tuple[str, ...]) -> str:
     """One line that describes an item: its fields in order, leaving out what another field already says."""
     kept: list[str] = []
-    texts = [str(getattr(item, name) or "").strip() for name in fields]
+    texts = [field_text(item, name) for name in fields]
     for index, text in enumerate(texts):
         others = kept + [other for other in texts[index + 1 :] if other.casefold() != text.casefold()]
         if text and not any(text.casefold() in other.casefold() for other in others):

@@ -1,0 +1,100 @@
+"""Presets of training runs: a TOML file read into one frozen record."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from spd_core.errors import TrainingError, choices
+from spd_core.model import StudentConfig
+from spd_core.training.settings import TrainSettings, WarmStart
+
+PRESET_FOLDER = Path(__file__).parent / "presets"
+
+
+class Preset(BaseModel):
+    """All that decides a training run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    template: str = "shop"
+    """Key of `TEMPLATES`."""
+    teacher: str = "stored"
+    """`stored` takes each slate's own teacher ranking; else a key of `TEACHERS`, perhaps with `+purchase` behind it."""
+    train: tuple[str, ...]
+    """Slate files, absolute or below the data folder."""
+    valid: str
+    """Slate file for validation and the final report."""
+    valid_slates: int = Field(default=200, ge=1)
+    """First slates of `valid` looked at while training."""
+    catalogue: str | None = None
+    """File of items, one JSON object a line, for the teacher."""
+    max_slates: int | None = Field(default=None, ge=1)
+    """First slates of each training file used; None uses all."""
+    backbone: str | None = None
+    """Hub id or folder; None is the embedded model."""
+    student: StudentConfig = StudentConfig()
+    train_settings: TrainSettings = TrainSettings()
+    warm_start: WarmStart | None = None
+    """None starts LoRA from a fresh head."""
+
+    @classmethod
+    def read(cls, name: str) -> Self:
+        """Preset of a name in `presets/`, or of a TOML file.
+
+        Raises:
+            TrainingError: no such preset, not TOML, or a key or value that is not allowed.
+        """
+        file = Path(name) if name.endswith(".toml") else PRESET_FOLDER / f"{Path(name).name}.toml"
+        if not file.is_file():
+            raise TrainingError(choices("preset", name, preset_names()))
+        try:
+            return cls.model_validate(tomllib.loads(file.read_text("utf-8")))
+        except (tomllib.TOMLDecodeError, ValidationError) as error:
+            raise TrainingError(f"preset {name!r}: {first_problem(error)}") from error
+
+    def changed(self, **flags: Any) -> Preset:
+        """The preset with every flag that is not None in place of its own value; names are looked up at both levels.
+
+        Raises:
+            TrainingError: a value that is not allowed.
+        """
+        content = self.model_dump()
+        for name, value in flags.items():
+            if value is not None:
+                section = content if name in content else content["train_settings"]
+                section[name] = value
+        try:
+            return Preset.model_validate(content)
+        except ValidationError as error:
+            raise TrainingError(first_problem(error)) from error
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the project."""
+    return sorted(file.stem for file in PRESET_FOLDER.glob("*.toml"))
+
+
+def first_problem(error: Exception) -> str:
+    """One line for the first thing that is wrong."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])} is {first['input']!r}: {first['msg']}"
+    return str(error)
+
+
+def data_file(name: str) -> Path:
+    """Path of a data file: as given if it exists, else below `$SPD_DATA` or `../shared/data`.
+
+    Raises:
+        TrainingError: it is in neither place.
+    """
+    folder = Path(os.environ.get("SPD_DATA") or Path("..") / "shared" / "data")
+    for candidate in (Path(name), folder / name):
+        if candidate.is_file():
+            return candidate
+    raise TrainingError(f"data file {name!r} is neither here nor in {folder}; set SPD_DATA to the folder that holds it")

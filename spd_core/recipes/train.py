@@ -1,0 +1,171 @@
+"""`train`: a student from a preset, its head warmed up on cached states, its adapters trained, saved with a model card.
+
+A killed run goes on where its run folder stopped. Under `accelerate launch` each process takes its share of every batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from accelerate import PartialState
+
+from spd_core.backbone import load_backbone
+from spd_core.checkpoint_config import TrainingFacts
+from spd_core.checkpoints import save_student
+from spd_core.errors import TrainingError
+from spd_core.model import Student, build_student
+from spd_core.prompts import find_template
+from spd_core.recipes.model_card import write_card
+from spd_core.recipes.preset import Preset
+from spd_core.recipes.training_data import read_training_set
+from spd_core.slate import Slate
+from spd_core.training.examples import TrainingSet, select_candidates
+from spd_core.training.loop import Run, RunState, train
+from spd_core.training.run_files import RunFiles
+from spd_core.training.settings import TrainSettings, WarmStart
+from spd_core.training.sources import CachedSource, LiveSource
+
+logger = logging.getLogger(__name__)
+
+
+def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: str, dtype: str) -> RunState:
+    """State of the finished run; its student is saved in `out`.
+
+    Args:
+        preset: all settings.
+        run_folder: log, cached states and resumable state; kept after the run.
+        out: checkpoint folder; None saves nothing.
+        device, dtype: of the backbone.
+
+    Raises:
+        SpdError: bad settings or data, or training diverged.
+    """
+    started = time.monotonic()
+    data, valid, hashes = read_training_set(preset)
+    student = fresh_student(preset, device=device, dtype=dtype)
+    settings = preset.train_settings
+    if student.config.lora is None:
+        state = train_frozen(student, data, valid, settings, run_folder)
+    else:
+        if preset.warm_start is not None:
+            warm_up_head(student, data, valid, preset, run_folder / "warm_start")
+        if settings.compile:
+            student.model.compile(dynamic=True)
+        live = LiveSource(student, data, settings)
+        valid_source = LiveSource(student, TrainingSet(tuple(valid)), settings)
+        run = Run(student, live, valid_source, settings, RunFiles(run_folder / "lora"), show_progress)
+        state = train(run)
+    if out is not None and PartialState().is_main_process:
+        facts = training_facts(preset, state, hashes, minutes=(time.monotonic() - started) / 60)
+        save_student(student, out, facts=facts, model_card=write_card(out.name, student, facts))
+    return state
+
+
+def fresh_student(preset: Preset, *, device: str, dtype: str) -> Student:
+    """Untrained student of a preset, the same in every process."""
+    torch.manual_seed(preset.train_settings.seed)
+    backbone = load_backbone(preset.backbone, device=device, dtype=dtype, depth=preset.student.layer)
+    return build_student(backbone, preset.student, find_template(preset.template))
+
+
+def train_frozen(student: Student, data: TrainingSet, valid: list[Slate], settings: TrainSettings, folder: Path) -> RunState:
+    """State of a run that trains the head alone on states cached once."""
+    source = CachedSource(student, shuffled(data.slates, settings.seed), folder / "states.safetensors")
+    student.head.standardize.fit(source.all_states())  # type: ignore[union-attr, operator]
+    valid_source = CachedSource(student, valid, folder / "valid_states.safetensors")
+    return train(Run(student, source, valid_source, settings, RunFiles(folder / "head"), show_progress))
+
+
+def warm_up_head(student: Student, data: TrainingSet, valid: list[Slate], preset: Preset, folder: Path) -> None:
+    """Train the head on frozen states, before the adapters (which start without effect) move."""
+    warm: WarmStart = preset.warm_start or WarmStart()
+    settings = preset.train_settings.model_copy(
+        update={
+            "epochs": warm.epochs,
+            "head_learning_rate": warm.head_learning_rate,
+            "batch_slates": warm.batch_slates,
+            "eval_every": 50,
+            "compile": False,
+        }
+    )
+    rng = random.Random(settings.seed)
+    chosen = rng.sample(data.slates, min(warm.slates, len(data.slates)))
+    train_frozen(student, dataclasses.replace(data, slates=tuple(chosen)), valid, settings, folder)
+
+
+def shuffled(slates: tuple[Slate, ...], seed: int) -> list[Slate]:
+    """The slates, each with its candidates in a random order: cached states hold one order only."""
+    result = []
+    for slate in slates:
+        order = list(range(len(slate.candidates)))
+        random.Random(f"{seed}/{slate.slate_id}").shuffle(order)
+        result.append(select_candidates(slate, order))
+    return result
+
+
+def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, minutes: float) -> TrainingFacts:
+    """What the checkpoint says of its training."""
+    return TrainingFacts(
+        teacher=preset.teacher if preset.train_settings.signal == "teacher" else "clicks",
+        data=hashes,
+        seed=preset.train_settings.seed,
+        slates=state.slates,
+        steps=state.step,
+        minutes=round(max(minutes, state.seconds / 60), 1),
+        settings=preset.model_dump(mode="json"),
+        metrics={"validation": state.best_metrics | {"step": state.best_step, "slates": preset.valid_slates}},
+    )
+
+
+def show_progress(entry: dict[str, Any]) -> None:
+    """One line on the log for every validation and every tenth step."""
+    if "valid" in entry:
+        logger.info("step %d: %s", entry["step"], entry["valid"])
+    elif entry["step"] % 10 == 0:
+        logger.info(
+            "step %d of %d, loss %.4f, %.0f tokens/s, %.1f minutes left",
+            *(entry[key] for key in ("step", "total_steps", "loss_nats", "tokens_per_s", "minutes_left")),
+        )
+
+
+def command(
+    preset: Annotated[str, typer.Option(help="Name of a preset, or a TOML file.")] = "beauty-spd",
+    train_files: Annotated[list[str] | None, typer.Option("--train", help="Training slates; may be given often.")] = None,
+    valid: Annotated[str | None, typer.Option(help="Validation slates.")] = None,
+    teacher: Annotated[str | None, typer.Option(help="stored, or a teacher's name, perhaps with +purchase.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder: log and resumable state.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Checkpoint folder to write.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Hub id or folder.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training slates.")] = None,
+    batch_slates: Annotated[int | None, typer.Option(help="Slates of one forward pass.")] = None,
+    max_slates: Annotated[int | None, typer.Option(help="First slates of each training file.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+) -> None:
+    """Train a student from a preset; a rerun of the same command goes on where a killed one stopped."""
+    chosen = Preset.read(preset).changed(
+        train=tuple(train_files) if train_files else None,
+        valid=valid,
+        teacher=teacher,
+        backbone=backbone,
+        max_slates=max_slates,
+        epochs=epochs,
+        batch_slates=batch_slates,
+        seed=seed,
+    )
+    name = Path(preset).stem
+    run_folder = run or Path("runs") / name
+    if out is None and (Path("sample_data") / "checkpoints" / name).exists():
+        raise TrainingError(f"a checkpoint {name!r} is already there; name the folder to write with --out")
+    target = out or Path("sample_data") / "checkpoints" / name
+    train_preset(chosen, run_folder=run_folder, out=target, device=device, dtype=dtype)
+    if PartialState().is_main_process:
+        typer.echo(f"saved {target}; measure it with `python -m spd_core evaluate SLATES.jsonl --checkpoint {target}`")

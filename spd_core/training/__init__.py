@@ -1,0 +1,1 @@
+"""Training a student from teacher rankings or clicks."""
