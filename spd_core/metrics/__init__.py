@@ -3,7 +3,16 @@
 from spd_core.metrics.agreement import PERSISTENCE, kendall_tau, rbo, top_k_overlap
 from spd_core.metrics.bootstrap import Difference, Interval, mean_interval, paired_difference
 from spd_core.metrics.per_slate import ndcg_at, pair_auc, positions_of, recall_at, reciprocal_rank
-from spd_core.metrics.table import EXCLUSIONS, METRICS, MetricTable, evaluate_rankings, exclusion, slate_metrics
+from spd_core.metrics.table import (
+    EXCLUSIONS,
+    METRICS,
+    MetricCollector,
+    MetricRow,
+    MetricTable,
+    evaluate_rankings,
+    exclusion,
+    slate_metrics,
+)
 
 __all__ = [
     "EXCLUSIONS",
@@ -11,6 +20,8 @@ __all__ = [
     "PERSISTENCE",
     "Difference",
     "Interval",
+    "MetricCollector",
+    "MetricRow",
     "MetricTable",
     "evaluate_rankings",
     "exclusion",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,28 +93,54 @@ def evaluate_rankings(slates: Iterable[Slate], rankings: Iterable[Ranking]) -> M
         SlateError: a ranking does not fit its slate.
         SpdError: there are more slates than rankings or the other way round.
     """
-    name, slate_ids, rows = "", [], []
-    excluded: dict[str, list[str]] = {reason: [] for reason in EXCLUSIONS}
-    trivial = dict.fromkeys(RECALL_DEPTHS, 0)
+    collector = MetricCollector()
+    name = ""
     for slate, ranking in _pairs(slates, rankings):
         name = name or ranking.name
-        positions = positions_of(ranking, slate)
-        reason = exclusion(slate)
-        if reason:
-            excluded[reason].append(slate.slate_id)
-            continue
-        slate_ids.append(slate.slate_id)
-        rows.append(slate_metrics(slate, positions))
-        for metric, depth in RECALL_DEPTHS.items():
-            trivial[metric] += len(positions) <= depth
-    columns = np.array(rows, dtype=np.float64).reshape(len(rows), len(METRICS)).T
-    return MetricTable(
-        name=name,
-        slate_ids=tuple(slate_ids),
-        values=dict(zip(METRICS, columns, strict=True)),
-        excluded={reason: tuple(ids) for reason, ids in excluded.items()},
-        trivial={metric: count for metric, count in trivial.items() if count},
-    )
+        collector.add(slate, ranking)
+    return collector.table(name)
+
+
+class MetricRow(NamedTuple):
+    """What is kept of one measured slate."""
+
+    slate_id: str
+    size: int
+    """Number of candidates."""
+    reason: str
+    """Key of `EXCLUSIONS`, or empty."""
+    values: tuple[float, ...]
+    """Of `METRICS`; empty if left out."""
+
+
+class MetricCollector:
+    """Metric rows of slates as they come; `rows` of several processes may be joined before `table`."""
+
+    def __init__(self) -> None:
+        self.rows: list[MetricRow] = []
+
+    def add(self, slate: Slate, ranking: Ranking) -> None:
+        """Measure one slate.
+
+        Raises:
+            SlateError: the ranking does not fit its slate.
+        """
+        positions, reason = positions_of(ranking, slate), exclusion(slate)
+        values = () if reason else slate_metrics(slate, positions)
+        self.rows.append(MetricRow(slate.slate_id, len(positions), reason, values))
+
+    def table(self, name: str) -> MetricTable:
+        """Table of all rows so far."""
+        kept = [row for row in self.rows if not row.reason]
+        columns = np.array([row.values for row in kept], dtype=np.float64).reshape(len(kept), len(METRICS)).T
+        trivial = {metric: sum(row.size <= depth for row in kept) for metric, depth in RECALL_DEPTHS.items()}
+        return MetricTable(
+            name=name,
+            slate_ids=tuple(row.slate_id for row in kept),
+            values=dict(zip(METRICS, columns, strict=True)),
+            excluded={reason: tuple(row.slate_id for row in self.rows if row.reason == reason) for reason in EXCLUSIONS},
+            trivial={metric: count for metric, count in trivial.items() if count},
+        )
 
 
 def exclusion(slate: Slate) -> str:
