@@ -161,6 +161,7 @@ class TestRefusals:
             path.write_bytes(damaged)
             with pytest.raises(SlateError, match=rf"{number}.jsonl.gz: gzip stream is damaged after line \d+ \(.+\)"):
                 load_slates(path)
+        assert next(iter_slates(tmp_path / "0.jsonl.gz")).slate_id == "0"  # what came before is delivered
 
 
 class TestWriting:
@@ -202,9 +203,10 @@ class TestWriting:
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
-    def test_a_full_disk_is_reported(self) -> None:
+    @pytest.mark.parametrize("text", ["short", "long" * 100_000])
+    def test_a_full_disk_is_reported(self, text: str) -> None:
         with pytest.raises(SlateError, match=r"/dev/full: cannot be written: No space left on device"):
-            write_jsonl("/dev/full", [{"n": 1}])
+            write_jsonl("/dev/full", [{"n": 1}, {"text": text}])
         assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
     def test_a_pipe_is_written_into_not_replaced(self, tmp_path: Path) -> None:
@@ -252,12 +254,12 @@ class TestPastedText:
             parse_text(text.encode("latin-1"), "paste")
 
 
-TABLE = """\ufeffslate_id;item_id;Title;brand;rating;label;grade;price;user_id;query;role;
+TABLE = """\ufeffslate_id;item_id;Title;brand;rating;label;grade;price;user_id;query;role;;
 s1;a;"Serum; 30 ml
-with dropper";Lumen;4.5;1;2;9.90;u7;gentle serum;;
-s2;a;Soap;;;;;;;;;
-s1;b;=1+1;;;0;0;;;;candidate;
-s1;h1;Balm;Orris;3;;;;;;history;
+with dropper";Lumen;4.5;1;2;9.90;u7;gentle serum;;;
+s2;a;Soap;;;;;;;;;;
+s1;b;=1+1;;;0;0;;;;candidate;;
+s1;h1;Balm;Orris;3;;;;;;history;;
 """
 
 
@@ -272,6 +274,7 @@ class TestTable:
             label=("a",),
             grades=(2, 0),
         )
+        assert repr(first.grades) == "(2, 0)"  # whole numbers stay whole
         assert second == Slate("s2", UserContext(), (Item("a", "Soap"),))
 
     @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

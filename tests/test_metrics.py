@@ -110,6 +110,7 @@ class TestPerSlate:
 
 
 class TestAgreement:
+    @pytest.mark.filterwarnings("error")
     @given(two=pairs)
     def test_kendall_tau_counts_pairs_in_the_same_order(self, two: tuple[list[int], list[int]]) -> None:
         first, second = two

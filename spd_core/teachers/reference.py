@@ -18,9 +18,7 @@ from spd_core.slate import Item, Ranking, Slate
 from spd_core.teachers.base import rank_by_scores
 from spd_core.teachers.signals import Affinity, Observations, TitleSimilarity, Vector
 
-EQUAL_WEIGHTS: Mapping[str, float] = MappingProxyType(
-    {"tfidf": 1.0, "cooccurrence": 1.0, "brand": 1.0, "category": 1.0}
-)
+EQUAL_WEIGHTS: Mapping[str, float] = MappingProxyType({"tfidf": 1.0, "cooccurrence": 1.0, "brand": 1.0, "category": 1.0})
 """Weight of each signal's z-score; unequal weights were not clearly better on beauty `valid` (within .005 AUC)."""
 
 

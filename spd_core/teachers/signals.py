@@ -107,7 +107,7 @@ class TitleSimilarity:
     def scores(self, slate: Slate) -> Vector:
         """(N,) similarities in 0..1, zero where user and candidate share nothing or the user is unknown."""
         texts = [item.title for item in slate.user.history] + ([slate.user.query] if slate.user.query else [])
-        if self.vectorizer is None or not texts:
+        if self.vectorizer is None:
             return np.zeros(len(slate.candidates))
         candidates = self._vectors([candidate.title for candidate in slate.candidates])
         similarity = (candidates @ self._vectors(texts).T).toarray()  # (N, H)
@@ -145,9 +145,7 @@ class Affinity:
         """Affinity of the groups named by an item's `attribute`: item_id, brand or category."""
         item_rows = {item_id: row for row, item_id in enumerate(seen.catalogue)}
         values = [getattr(item, attribute) for item in seen.catalogue.values()]
-        groups = {
-            value: column for column, value in enumerate(sorted({value for value in values if value is not None}))
-        }
+        groups = {value: column for column, value in enumerate(sorted({value for value in values if value is not None}))}
         told = [(row, groups[value]) for row, value in enumerate(values) if value is not None]
         member = _incidence(told, (len(values), len(groups) + 1))  # the last group is "unknown" and has no members
         histories = seen.histories.values()
@@ -160,8 +158,6 @@ class Affinity:
 
     def scores(self, slate: Slate) -> Vector:
         """(N,) recency-weighted mean log-lift to the history's entries; zeros for an empty history."""
-        if not slate.user.history:
-            return np.zeros(len(slate.candidates))
         rows, columns = self._groups(slate.candidates), self._groups(slate.user.history)
         own = self._own_groups(slate)
         in_rows, in_columns, in_all = own[rows], own[columns], own.sum()
