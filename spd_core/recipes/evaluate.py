@@ -17,6 +17,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from spd_core.checkpoint_files import find_checkpoint
 from spd_core.checkpoints import load_student
 from spd_core.datasets import DATASETS, dataset_of
 from spd_core.datasets.files import display_name, write_aside
@@ -26,6 +27,7 @@ from spd_core.metrics import MetricCollector, MetricRow, MetricTable
 from spd_core.model import Student
 from spd_core.pipeline import score_slates
 from spd_core.recipes import BackboneOption, CheckpointOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.model_card import record_report
 from spd_core.recipes.preset import data_file
 from spd_core.recipes.shards import Shard, this_shard
 from spd_core.recipes.training_data import read_items
@@ -215,6 +217,7 @@ def command(
     backbone: BackboneOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    card: Annotated[bool, typer.Option("--card", help="Write the figures into the checkpoint's model card too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a checkpoint on slates with labels."""
@@ -226,4 +229,6 @@ def command(
     if this_shard(device).is_main:
         if out is not None:
             write_aside(out, [json.dumps(report, indent=1).encode() + b"\n"])
+        if card:
+            record_report(find_checkpoint(checkpoint), report)
         typer.echo(json.dumps(report) if as_json else format_report(report))

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from spd_core.checkpoint_config import TrainingFacts
+from spd_core.checkpoint_config import TrainingFacts, read_config
+from spd_core.checkpoint_files import CARD_FILE, CONFIG_FILE
+from spd_core.datasets.files import write_aside
+from spd_core.errors import CheckpointError
 from spd_core.model import Student, StudentConfig, parameter_counts
 
 
 def write_card(name: str, student: Student, facts: TrainingFacts) -> str:
-    """Text of the checkpoint's README.md."""
-    counts = parameter_counts(student)
-    backbone = student.backbone
-    return card_text(name, student.config, facts, counts, f"{backbone.backbone_id} ({backbone.layer_count} layers)")
+    """Text of the README.md of a checkpoint that is about to be saved."""
+    return card_text(name, student.config, facts, parameter_counts(student), student.backbone.backbone_id)
+
+
+def record_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Write the figures of an evaluation into a checkpoint's config and model card, in place of older ones of that file.
+
+    Args:
+        folder: of the checkpoint.
+        report: of `evaluate_file`.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or untrained.
+    """
+    config = read_config(folder)
+    if config.training is None:
+        raise CheckpointError(f"checkpoint {folder.name!r} is untrained; there is no model card to write figures into")
+    kept = ("decoder", "n", "metrics", "rankers", "differences", "groups", "provenance")
+    figures = {key: report[key] for key in kept} | {"date": datetime.date.today().isoformat()}
+    known = config.training.metrics.get("evaluations", {})
+    metrics = config.training.metrics | {"evaluations": known | {report["file"]: figures}}
+    training = config.training.model_copy(update={"metrics": metrics})
+    card = card_text(config.id, config.student, training, config.parameter_counts, config.backbone.id)
+    changed = config.model_copy(update={"training": training})
+    write_aside(folder / CONFIG_FILE, [changed.model_dump_json(indent=2).encode() + b"\n"])
+    write_aside(folder / CARD_FILE, [card.encode()])
 
 
 def card_text(name: str, config: StudentConfig, facts: TrainingFacts, counts: dict[str, int], backbone: str) -> str:
@@ -50,14 +78,22 @@ def card_text(name: str, config: StudentConfig, facts: TrainingFacts, counts: di
     return "\n".join(lines)
 
 
-def result_lines(metrics: dict[str, Any]) -> list[str]:
+def result_lines(metrics: Mapping[str, Any]) -> list[str]:
     """A table for each evaluated file, and the figures looked at while training."""
     lines: list[str] = []
     for file, report in metrics.get("evaluations", {}).items():
-        lines += [f"`{file}`, decoder {report['decoder']}, n = {report['n']}, 95 % bootstrap intervals:", ""]
-        lines += ["| metric | value | interval |", "|---|---|---|"]
-        for metric, value in report["metrics"].items():
-            lines.append(f"| {metric} | {value['mean']:.4f} | {value['low']:.4f} to {value['high']:.4f} |")
+        names = list(report["metrics"])
+        lines += [
+            f"`{file}`, n = {report['n']}, mean and 95 % bootstrap interval, measured {report['date']} "
+            f"({report['provenance']['device']}, {report['provenance']['dtype']}):",
+            "",
+            f"| ranker | {' | '.join(names)} |",
+            "|---|" + "---|" * len(names),
+        ]
+        groups = {f"{report['decoder']}, {k} = {v}": row for k, rows in report["groups"].items() for v, row in rows.items()}
+        for ranker, row in (report["rankers"] | groups).items():
+            cells = (f"{row[m]['mean']:.4f} ({row[m]['low']:.3f} to {row[m]['high']:.3f})" for m in names)
+            lines.append(f"| {ranker} | {' | '.join(cells)} |")
         lines.append("")
     if "validation" in metrics:
         seen = ", ".join(f"{key} {value:g}" for key, value in metrics["validation"].items())
