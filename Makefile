@@ -5,7 +5,7 @@ PYTHON ?= python3
 PORT ?= 8501
 ADDRESS ?= 127.0.0.1
 CHECKPOINT ?= beauty-spd
-SLATES ?= sample_data/slates/demo.jsonl
+SLATES ?= sample_data/slates/shoppers.jsonl
 ARGS ?=
 
 VENV := .venv
@@ -37,7 +37,7 @@ check: dev ## Check format, lint, types and the layering of imports
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --quiet tests/test_layering.py
 
-train: setup ## Train a student, e.g. ARGS="--preset beauty"
+train: setup ## Train a student, e.g. ARGS="--preset paper --out my-student"
 	$(SPD) train $(ARGS)
 
 evaluate: setup ## Measure CHECKPOINT on SLATES: AUC, Recall, NDCG with intervals
