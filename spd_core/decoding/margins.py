@@ -36,7 +36,7 @@ def matrix_warnings(scores: NDArray[np.floating], margins: NDArray[np.float64], 
     if decoder == "hungarian":
         varying = varying - varying.mean(axis=1, keepdims=True)
     if np.abs(varying).max() <= CONSTANT_TOLERANCE * max(1.0, float(np.abs(square).max())):
-        return ("no ranking information: the score matrix prefers no order, so the candidates stay in input order",)
+        return ("no ranking information: the score matrix prefers no order, so the one shown means nothing",)
     if decoder == "hungarian":
         ties = int((margins[:-1] == 0).sum())
         return (f"exact tie: {ties} pairs of neighbours could change places at an equal total",) if ties else ()

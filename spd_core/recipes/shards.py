@@ -1,4 +1,7 @@
-"""One file's work shared by the processes of `accelerate launch`: process i of W takes records i, i + W, i + 2 W, ..."""
+"""One file's work shared by several processes: process i of W takes records i, i + W, i + 2 W, ...
+
+Start them with `accelerate launch` on GPUs, or with `torchrun` anywhere.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,8 @@ def this_shard(device: str) -> Shard:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the launcher stops us: leave no half-written file
     state = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
-    return Shard(state.process_index, state.num_processes, str(state.device))
+    own = "cpu" if state.device.type == "cpu" else str(state.device)
+    return Shard(state.process_index, state.num_processes, own)
 
 
 def joined_lines(parts: list[Path]) -> Iterator[bytes]:
