@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = build_app(wanted)(words, prog_name="python -m spd_core", standalone_mode=False)
     except typer.TyperException as error:
         known = f"{wanted} " if wanted in RECIPES else ""
-        return _refuse(f"{error.format_message()} See `python -m spd_core {known}--help`")
+        return _refuse(f"{error.format_message().rstrip('.')}. See `python -m spd_core {known}--help`")
     except SpdError as error:
         return _refuse(str(error))
     except OSError as error:  # a path that is missing, not ours to write, or on a full disk
