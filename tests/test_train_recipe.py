@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from spd_core.checkpoint_config import read_config
 from spd_core.checkpoints import load_student
@@ -89,6 +91,20 @@ def test_frozen_backbone_trains_the_head_alone(preset: Preset, tmp_path: Path) -
     assert state.step == 4
     assert (tmp_path / "run" / "states.safetensors").is_file()
     assert not (tmp_path / "frozen" / "adapter").exists()
+
+
+def test_a_run_can_start_from_a_checkpoint(preset: Preset, tmp_path: Path) -> None:
+    train_preset(preset, run_folder=tmp_path / "first", out=tmp_path / "one", device="cpu", dtype="float32")
+    nothing = preset.train_settings.model_copy(update={"learning_rate": 1e-12, "head_learning_rate": 1e-12, "epochs": 0.25})
+    again = preset.model_copy(update={"init": str(tmp_path / "one"), "train_settings": nothing})
+    train_preset(again, run_folder=tmp_path / "second", out=tmp_path / "two", device="cpu", dtype="float32")
+    one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    adapters = [load_file(tmp_path / name / "adapter" / "adapter_model.safetensors") for name in ("one", "two")]
+    assert all(torch.equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
+    other = again.model_copy(update={"student": preset.student.model_copy(update={"tau": 0.5})})
+    with pytest.raises(TrainingError, match="was made with other student settings"):
+        train_preset(other, run_folder=tmp_path / "third", out=None, device="cpu", dtype="float32")
 
 
 def test_named_teacher_replaces_the_stored_one_and_purchase_comes_first(preset: Preset) -> None:

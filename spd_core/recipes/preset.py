@@ -37,6 +37,8 @@ class Preset(BaseModel):
     """First slates of each training file used; None uses all."""
     backbone: str | None = None
     """Hub id or folder; None is the embedded model."""
+    init: str | None = None
+    """Checkpoint (id or folder) whose weights the run starts from, with its settings of the student; skips the warm start."""
     student: StudentConfig = StudentConfig()
     train_settings: TrainSettings = TrainSettings()
     warm_start: WarmStart | None = None

@@ -18,7 +18,7 @@ from accelerate import PartialState
 
 from spd_core.backbone import load_backbone
 from spd_core.checkpoint_config import TrainingFacts
-from spd_core.checkpoints import save_student
+from spd_core.checkpoints import load_student, save_student
 from spd_core.errors import TrainingError
 from spd_core.model import Student, build_student
 from spd_core.prompts import find_template
@@ -54,7 +54,7 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
     if student.config.lora is None:
         state = train_frozen(student, data, valid, settings, run_folder)
     else:
-        if preset.warm_start is not None:
+        if preset.warm_start is not None and preset.init is None:
             warm_up_head(student, data, valid, preset, run_folder / "warm_start")
         if settings.compile:
             student.model.compile(dynamic=True)
@@ -69,10 +69,30 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
 
 
 def fresh_student(preset: Preset, *, device: str, dtype: str) -> Student:
-    """Untrained student of a preset, the same in every process."""
+    """Student that a run starts from, the same in every process: untrained, or with the weights of `preset.init`."""
     torch.manual_seed(preset.train_settings.seed)
+    if preset.init is not None:
+        return continued_student(preset, preset.init, device=device, dtype=dtype)
     backbone = load_backbone(preset.backbone, device=device, dtype=dtype, depth=preset.student.layer)
     return build_student(backbone, preset.student, find_template(preset.template))
+
+
+def continued_student(preset: Preset, checkpoint: str, *, device: str, dtype: str) -> Student:
+    """Student of a checkpoint with its head and adapters ready to be trained on.
+
+    Raises:
+        TrainingError: the preset asks for another student or wording than the checkpoint holds.
+    """
+    student = load_student(checkpoint, backbone=preset.backbone, device=device, dtype=dtype, merge=False)
+    if student.config != preset.student or student.template != find_template(preset.template):
+        raise TrainingError(
+            f"checkpoint {checkpoint!r} was made with other student settings or another template than the preset names; "
+            "copy them into the preset, or leave out init"
+        )
+    student.head.requires_grad_(True)
+    for name, parameter in student.model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    return student
 
 
 def train_frozen(student: Student, data: TrainingSet, valid: list[Slate], settings: TrainSettings, folder: Path) -> RunState:
@@ -142,6 +162,7 @@ def command(
     teacher: Annotated[str | None, typer.Option(help="stored, or a teacher's name, perhaps with +purchase.")] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder: log and resumable state.")] = None,
     out: Annotated[Path | None, typer.Option(help="Checkpoint folder to write.")] = None,
+    init: Annotated[str | None, typer.Option(help="Checkpoint to start from instead of a fresh student.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Hub id or folder.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the training slates.")] = None,
     batch_slates: Annotated[int | None, typer.Option(help="Slates of one forward pass.")] = None,
@@ -155,6 +176,7 @@ def command(
         train=tuple(train_files) if train_files else None,
         valid=valid,
         teacher=teacher,
+        init=init,
         backbone=backbone,
         max_slates=max_slates,
         epochs=epochs,
