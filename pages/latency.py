@@ -4,19 +4,19 @@ import streamlit as st
 
 from pages.shared import controls, errors, frame, loaders, measuring, results, state
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped
 from spd_core.figures.latency import latency_waterfall
 from spd_core.latency import LatencyReport, measure_latency
 from spd_core.slate import Slate
 
-SENTENCE = "Ranking costs one reading of the prompt; everything after it is next to nothing. Measured here, now."
+SENTENCE = "Where the time of one ranking goes: the prompt is read once, then come head and assignment. Measured here, now."
+TOOLBAR = {"modeBarButtons": [["toImage"]], "displaylogo": False}
 FORMULAS = [r"\text{ratio} = \text{median}_{r} \; \frac{\text{tokenise to ranking}_r}{\text{bare prefill}_r}"]
 
 
 def page() -> None:
     """Pick a slate, press Measure, read the waterfall."""
     loaded = frame.open_page("Latency", SENTENCE)
-    slate = controls.pick_slate()
+    slate = controls.pick_slate(loaded)
     results.show_story(slate)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         decoder = controls.pick_decoder()
@@ -61,14 +61,13 @@ def show(report: LatencyReport) -> None:
         st.metric("Assignment's share", f"{report.assignment_share:.2%}", width="content")
     stages = measuring.stage_times(report)
     figure = latency_waterfall(stages, bare_prefill_ms=report.bare_prefill.median_ms, dark=frame.is_dark())
-    alt = "Waterfall of the stages from tokenise to assignment; the prefill takes almost all of the time."
-    st.plotly_chart(figure, width="stretch", config={"displayModeBar": False}, alt=alt)
-    machine = report.machine
+    alt = "Waterfall of the stages of one ranking, from tokenise to assignment."
+    st.plotly_chart(figure, width="stretch", config=TOOLBAR, alt=alt)
     st.caption(
-        f"Bars: medians of {report.total.n} runs after {report.warmup} for warm-up; whiskers: p95. "
-        f"{report.tokens:,} tokens, {report.candidates} candidates. "
-        f"{escaped(machine['device'])}, {escaped(machine['dtype'])}, {machine['threads']} threads, {escaped(machine['cpu'])}."
+        f"Medians of {report.total.n} runs after {report.warmup} for warm-up, whiskers to p95. Medians of stages need not "
+        "add up to the median total."
     )
+    st.markdown(measuring.circumstances(report))
     st.table(measuring.report_frame(report), border="horizontal", hide_index=True)
     st.caption("The paper's figures come from other data on other hardware; only the shape can be compared.")
 

@@ -22,7 +22,7 @@ FORMULAS = [
 def page() -> None:
     """Pick, press Rank, read the list."""
     loaded = frame.open_page("Rank", SENTENCE)
-    slate = controls.pick_slate()
+    slate = controls.pick_slate(loaded)
     results.show_story(slate)
     digest = loaders.slate_digest(slate)
     if not state.is_asked(digest):

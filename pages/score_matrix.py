@@ -21,7 +21,7 @@ FORMULAS = [
 def page() -> None:
     """Pick a slate, look at its matrix; sliders work on the matrix in memory."""
     loaded = frame.open_page("Score matrix", SENTENCE)
-    slate = controls.pick_slate()
+    slate = controls.pick_slate(loaded)
     results.show_story(slate)
     with errors.shown():
         result = loaders.ranking(loaded, slate)

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from pages.shared import errors, frame, loaders, state
-from pages.shared.loaders import slate_digest
+from pages.shared.loaders import Loaded, slate_digest
 from pages.shared.text import message, plural, shown
 from spd_core.datasets import parse_upload
 from spd_core.decoding import DECODERS
 from spd_core.errors import SlateError, SpdError
+from spd_core.figures.layers import LAYERS
 from spd_core.slate import Slate
 
 SHELF_TITLES = {
@@ -35,7 +36,7 @@ UPLOAD_LINES = 20_000
 LABEL_LIMIT = 100
 
 
-def pick_slate() -> Slate:
+def pick_slate(loaded: Loaded) -> Slate:
     """The chosen slate, of the sample files or the visitor's own; ends the page with a message if it is not to be had."""
     names = [*loaders.shelf_names(), *([state.OWN_SHELF] if state.own_slates() else [])]
     left, middle, right = st.columns([3, 6, 4], vertical_alignment="bottom", gap="small")
@@ -50,8 +51,18 @@ def pick_slate() -> Slate:
         _bring_your_own()
     if name == state.OWN_SHELF:
         state.forget_link("shelf", "slate")
-    frame.show_notes("shelf", "slate", "decoder", "tau", "iterations", "layer")
+    _settle_link(loaded)
+    frame.show_notes("shelf", "slate", "decoder", "layer", "tau", "iterations")
     return slates[slate_id]
+
+
+def _settle_link(loaded: Loaded) -> None:
+    """Read what the link says of choices that this page may not draw, so that its notes show at once and not pages later."""
+    config = loaded.student.config
+    state.choose("decoder", list(DECODERS), "hungarian")
+    state.choose("layer", list(LAYERS), next(iter(LAYERS)))
+    state.choose_number("tau", TAUS[0], TAUS[-1], config.tau)
+    state.choose_number("iterations", ITERATIONS[0], ITERATIONS[-1], config.sinkhorn_iterations)
 
 
 def pick_decoder() -> str:
@@ -62,7 +73,7 @@ def pick_decoder() -> str:
     value = st.segmented_control(
         "Decoder",
         names,
-        key=state.prepare_widget("decoder", chosen, names),
+        **state.bind("decoder", chosen),
         format_func=_decoder_title,
         help=f"How one ranking is read from the score matrix. {tips}",
         required=True,
@@ -78,7 +89,7 @@ def pick_tau(default: float) -> float:
     value = st.select_slider(
         "Temperature τ",
         options,
-        key=state.prepare_widget("tau", chosen, options),
+        **state.bind("tau", chosen),
         format_func=lambda tau: f"{tau:g}",
         help="Cold (left) approaches the hard assignment and needs more iterations; warm (right) blurs it.",
     )
@@ -92,7 +103,7 @@ def pick_iterations(default: int) -> int:
     value = st.select_slider(
         "Sinkhorn iterations",
         options,
-        key=state.prepare_widget("iterations", chosen, options),
+        **state.bind("iterations", chosen),
         help="Rounds of normalising rows and columns in turn.",
     )
     return state.remember("iterations", int(value))
@@ -102,9 +113,14 @@ def pick_option(name: str, label: str, options: Sequence[str], titles: Sequence[
     """One of a few named options, side by side; the first is the default."""
     names = dict(zip(options, titles, strict=True))
     chosen = state.choose(name, options, options[0])
-    key = state.prepare_widget(name, chosen, options)
     value = st.segmented_control(
-        label, options, key=key, format_func=lambda option: names[option], help=tip, required=True, wrap=True
+        label,
+        options,
+        **state.bind(name, chosen),
+        format_func=lambda option: names[option],
+        help=tip,
+        required=True,
+        wrap=True,
     )
     return state.remember(name, value or chosen)
 
@@ -114,15 +130,14 @@ def pick_all_columns(shape: tuple[int, int], layer: str) -> bool:
     count, columns = shape
     if columns <= count or layer != "raw":
         return False
-    key = state.prepare_widget("all columns", state.get("all columns", False))
-    return state.remember("all columns", st.toggle(f"All {columns} columns, not only the {count} used", key=key))
+    bound = state.bind("all columns", state.get("all columns", False))
+    return state.remember("all columns", st.toggle(f"All {columns} columns, not only the {count} used", **bound))
 
 
 def _pick_shelf(names: list[str]) -> str:
     chosen = state.choose("shelf", names, names[0])
-    key = state.prepare_widget("shelf", chosen, names)
     value = st.selectbox(
-        "Slates", names, key=key, format_func=lambda name: SHELF_TITLES.get(name, shown(name, 40)), width=200
+        "Slates", names, **state.bind("shelf", chosen), format_func=lambda name: SHELF_TITLES.get(name, shown(name, 40))
     )
     return state.remember("shelf", value or chosen)
 
@@ -130,8 +145,8 @@ def _pick_shelf(names: list[str]) -> str:
 def _pick_from(slates: Mapping[str, Slate]) -> str:
     ids, labels = list(slates), _labels(tuple(slates.values()))
     chosen = state.choose("slate", ids, ids[0])
-    key = state.prepare_widget("slate", chosen, ids)
-    value = st.selectbox("Shopper and slate (type to search)", ids, key=key, format_func=lambda name: labels.get(name, name))
+    bound = state.bind("slate", chosen)
+    value = st.selectbox("Shopper and slate (type to search)", ids, **bound, format_func=lambda name: labels.get(name, name))
     return state.remember("slate", value or chosen)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import streamlit as st
 
@@ -12,6 +13,8 @@ from pages.shared.loaders import Loaded
 from pages.shared.text import escaped, message, shown
 from spd_core.checkpoints import UNTRAINED
 
+PAGE_FOLDER = Path(__file__).resolve().parents[1]
+FIRST_PAGE = "rank"
 PREFERRED = "beauty-spd"
 PAPER = "Single pass decoding, arXiv 2609.01807"
 
@@ -28,16 +31,28 @@ def open_page(title: str, sentence: str) -> Loaded:
         loaded = loaders.load(pick_checkpoint())
     with place:
         badge(loaded)
-    show_notes("checkpoint")
     return loaded
 
 
 def draw_head(title: str, sentence: str) -> st.delta_generator.DeltaGenerator:
     """Container for the badge, beside the title it has drawn with the sentence below."""
+    _enter_by_the_front_door()
     row = st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center")
     row.title(title, anchor=False, width="content")
     st.markdown(f":gray[{sentence}]")
     return row.container(horizontal=True, gap="small", width="content")
+
+
+def _enter_by_the_front_door() -> None:
+    """Run app.py first.
+
+    Until a server has seen `st.navigation` once, Streamlit takes a folder named pages for its old kind of app and runs a
+    page alone: the first visitor of a fresh server who comes by a link to a page would get no navigation and no choices.
+    """
+    if not state.is_started():
+        files = sorted(PAGE_FOLDER.glob("*.py"))
+        st.navigation([st.Page(file, default=file.stem == FIRST_PAGE) for file in files], position="hidden")
+        st.rerun()
 
 
 def pick_checkpoint() -> str:
@@ -51,12 +66,14 @@ def pick_checkpoint() -> str:
         value = st.selectbox(
             "Checkpoint",
             options,
-            key=state.prepare_widget("checkpoint", chosen, options),
+            **state.bind("checkpoint", chosen),
             format_func=lambda name: _checkpoint_label(name, is_broken=name in infos and name not in sound),
             help="The trained student that ranks. Without one, a random head on the same language model.",
         )
         st.caption(PAPER)
-    return state.remember("checkpoint", value or default)
+    value = state.remember("checkpoint", value or default)
+    show_notes("checkpoint")
+    return value
 
 
 def show_notes(*names: str) -> None:

@@ -69,10 +69,9 @@ def pick_cell(explored: Explored) -> tuple[int, int]:
     best = int(explored.result.ranking[0])
     item = state.choose("cell item", candidates, best)
     position = state.choose("cell position", places, 0)
-    item_key = state.prepare_widget("cell item", item, candidates)
-    position_key = state.prepare_widget("cell position", position, places)
-    item = st.selectbox("Candidate", candidates, key=item_key, format_func=lambda i: f"{i + 1} · {explored.titles[i]}")
-    position = st.selectbox("Rank position", places, key=position_key, format_func=lambda j: ordinal(j + 1))
+    of_item, of_position = state.bind("cell item", item), state.bind("cell position", position)
+    item = st.selectbox("Candidate", candidates, **of_item, format_func=lambda i: f"{i + 1} · {explored.titles[i]}")
+    position = st.selectbox("Rank position", places, **of_position, format_func=lambda j: ordinal(j + 1))
     return state.remember("cell item", item), state.remember("cell position", position)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pages.shared import loaders
 from pages.shared.loaders import Loaded
+from pages.shared.text import escaped, plural
 from spd_core.figures.latency import StageTime
 from spd_core.latency import LatencyReport, Spread
 from spd_core.slate import Slate
@@ -80,6 +81,17 @@ def report_frame(report: LatencyReport) -> pd.DataFrame:
             "Runs": [spread.n for _, _, spread in rows],
             "Paper, A100 (other data and hardware), ms": [PAPER_MS.get(key, "") for key, _, _ in rows],
         }
+    )
+
+
+def circumstances(report: LatencyReport) -> str:
+    """Markdown line on what was ranked, and on what."""
+    machine = report.machine
+    place = "" if machine["device"] == "cpu" else f"{escaped(machine['device'])}, "
+    return (
+        f"{plural(report.tokens, 'token')}, {plural(report.candidates, 'candidate')}. "
+        f":gray[{place}{escaped(machine['cpu'])}, {plural(int(machine['threads']), 'thread')}, "
+        f"{escaped(machine['dtype'])}, PyTorch {escaped(machine['torch'])}.]"
     )
 
 

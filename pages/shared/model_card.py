@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped, shown
+from pages.shared.text import escaped
 from spd_core.checkpoint_config import CheckpointConfig
 from spd_core.model import StudentConfig, parameter_counts
 
@@ -32,7 +32,7 @@ def show(loaded: Loaded) -> None:
             st.caption("`python -m spd_core train` makes a checkpoint.")
         else:
             st.markdown("##### Measured quality", anchors=False)
-            st.table(metric_frame(config.metrics), border="horizontal", hide_index=True)
+            _show_evaluations(config.metrics)
             st.markdown("##### Training", anchors=False)
             _table(training(config))
     if loaded.info and loaded.info.card:
@@ -78,10 +78,13 @@ def training(config: CheckpointConfig) -> dict[str, str]:
     }
 
 
-def metric_frame(metrics: Mapping[str, Any]) -> pd.DataFrame:
-    """Every number of nested metrics as a row: its path in words, its value, its interval where one is given."""
-    rows = [(_words(path), *_value(entry)) for path, entry in _leaves(metrics, ())]
-    return pd.DataFrame(rows, columns=["Measure", "Value", "95 % interval"])
+def metric_frame(report: Mapping[str, Any]) -> pd.DataFrame:
+    """A row a metric of one evaluation: its mean and its 95 % interval."""
+    rows = [
+        (escaped(name), _number(entry.get("mean")), f"{_number(entry.get('low'))} to {_number(entry.get('high'))}")
+        for name, entry in report.get("metrics", {}).items()
+    ]
+    return pd.DataFrame(rows, columns=["Measure", "Mean", "95 % interval"])
 
 
 def without_pictures(card: str) -> str:
@@ -101,25 +104,17 @@ def _lora(config: StudentConfig) -> str:
     return f"rank {config.lora.rank}, alpha {config.lora.alpha:g}, on {where}"
 
 
-def _leaves(entry: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(entry, Mapping) and not {"low", "high"} & set(entry):
-        for name, inner in entry.items():
-            yield from _leaves(inner, (*path, str(name)))
-    else:
-        yield path, entry
-
-
-def _words(path: tuple[str, ...]) -> str:
-    return escaped(", ".join(shown(part, 60).replace("_", " ") for part in path), 120)
-
-
-def _value(entry: Any) -> tuple[str, str]:
-    if isinstance(entry, Mapping):
-        value = next((entry[name] for name in ("value", "mean", "estimate") if name in entry), None)
-        return _number(value), f"{_number(entry.get('low'))} to {_number(entry.get('high'))}"
-    if isinstance(entry, list | tuple) and len(entry) == 3:
-        return _number(entry[0]), f"{_number(entry[1])} to {_number(entry[2])}"
-    return _number(entry), ""
+def _show_evaluations(metrics: Mapping[str, Any]) -> None:
+    evaluations = metrics.get("evaluations", {})
+    for file, report in evaluations.items():
+        st.table(metric_frame(report), border="horizontal", hide_index=True)
+        decoder = escaped(str(report.get("decoder", "")).replace("_", " "))
+        st.caption(f"{escaped(file)}, {decoder} decoder, n = {_number(report.get('n'))}, bootstrap intervals.")
+    if not evaluations:
+        st.caption("Not evaluated yet: `python -m spd_core evaluate SLATES --checkpoint ID` measures it.")
+    if seen := metrics.get("validation"):
+        figures = ", ".join(f"{escaped(name)} {_number(value)}" for name, value in seen.items())
+        st.caption(f"While training, used to pick the step: {figures}.")
 
 
 def _number(value: object) -> str:

@@ -1,7 +1,8 @@
 """What a visitor has chosen, kept from page to page and written into the address: the only place that spells these keys.
 
-A widget's own value vanishes when its page is left, so each choice lives under a key of its own and is copied to the widget
-before it is drawn. A link is read once, when a session starts; a value in it that means nothing here leaves a note.
+A widget's own value vanishes when its page is left. So each choice lives under a key of its own, from which the widget is
+set before it is drawn and to which it is copied when it is changed. A link is read once, when a session starts; a value in
+it that means nothing here leaves a note.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ def widget_key(name: str) -> str:
 
 def read_link() -> None:
     """Take the choices of the address into the session; only the first call of a session does anything."""
-    if "link read" in st.session_state:
+    if is_started():
         return
     st.session_state["link read"] = True
     st.session_state["notes"] = {}
     st.session_state["from link"] = {name: st.query_params[name][:_LINK_LIMIT] for name in LINKED if name in st.query_params}
+
+
+def is_started() -> bool:
+    """Whether app.py has run in this session."""
+    return "link read" in st.session_state
 
 
 def widget_value(name: str) -> Any:
@@ -60,9 +66,8 @@ def get(name: str, default: T) -> T | Any:
 
 
 def put(name: str, value: object) -> None:
-    """Keep `value` under `name` and show it in its widget; not for a widget that this run has already drawn."""
+    """Keep `value` under `name`; its widget shows it when it is drawn next."""
     st.session_state[_key(name)] = value
-    st.session_state.pop(widget_key(name), None)
     _notes().pop(name, None)
 
 
@@ -96,19 +101,22 @@ def choose_number(name: str, low: float, high: float, default: float) -> float:
     return kept if low <= kept <= high else default
 
 
-def prepare_widget(name: str, value: object, options: Sequence[object] | None = None) -> str:
-    """Key of the widget for `name`, holding `value` unless the widget already shows one of `options`."""
-    key = widget_key(name)
-    shows = st.session_state.get(key)
-    if key not in st.session_state or (options is not None and shows not in options):
-        st.session_state[key] = value
-    return key
+def bind(name: str, value: object) -> dict[str, Any]:
+    """Arguments that make a widget show `value` and keep what the visitor makes of it under `name`.
+
+    The value is set on every run: a widget that a page draws anew would else forget it, although its key is still there.
+    """
+    st.session_state[widget_key(name)] = value
+    return {"key": widget_key(name), "on_change": _take, "args": (name,)}
+
+
+def _take(name: str) -> None:
+    st.session_state[_key(name)] = st.session_state[widget_key(name)]
+    _notes().pop(name, None)
 
 
 def remember(name: str, value: T) -> T:
     """Keep what a widget gave, and write it into the address if it belongs there."""
-    if name in st.session_state.get("notes", {}) and get(name, value) != value:
-        _notes().pop(name)
     st.session_state[_key(name)] = value
     if name in LINKED and st.query_params.get(name) != _text(value):
         st.query_params[name] = _text(value)

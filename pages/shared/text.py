@@ -32,15 +32,18 @@ def shown(text: object, limit: int = TITLE_LIMIT) -> str:
 
 def escaped(text: object, limit: int = TITLE_LIMIT) -> str:
     """`text` as `shown`, written so that Streamlit's markdown gives back exactly these characters."""
-    line = _LATE_PATTERNS.sub(WORD_JOINER, shown(text, limit))
-    safe = _PUNCTUATION.sub(r"\\\1", line)
+    safe = _escape(shown(text, limit))
     return f"{ISOLATE}{safe}{POP_ISOLATE}" if _RIGHT_TO_LEFT.search(safe) else safe
 
 
 def message(text: object) -> str:
     """An error or warning of the core as markdown: every word as it is, commands between backticks as code."""
     parts = re.split(r"`([^`\n]{1,120})`", shown(text, 1000))
-    return "".join(f"`{part}`" if index % 2 else escaped(part, 1000) if part else "" for index, part in enumerate(parts))
+    return "".join(f"`{part}`" if index % 2 else _escape(part) for index, part in enumerate(parts))
+
+
+def _escape(line: str) -> str:
+    return _PUNCTUATION.sub(r"\\\1", _LATE_PATTERNS.sub(WORD_JOINER, line))
 
 
 def ordinal(place: int) -> str:

@@ -40,4 +40,6 @@ def axis_labels(titles: Sequence[str], *, color: str) -> alt.Axis:
         ticks=False,
         domain=False,
         labelOverlap=False,
+        labelFlush=False,
+        labelBound=False,
     )

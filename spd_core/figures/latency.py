@@ -71,30 +71,21 @@ def latency_waterfall(stages: Sequence[StageTime], *, bare_prefill_ms: float | N
             hovertemplate="%{y}: median %{x:.3f} ms, p95 %{customdata[0]:.3f} ms, share %{customdata[1]:.1%}<extra></extra>",
         )
     )
-    _label_bars(figure, frame, colors.ink)
     if bare_prefill_ms is not None:
         figure.add_vline(x=bare_prefill_ms, line_dash="dot", line_color=colors.down)
         figure.add_annotation(
             x=bare_prefill_ms, y=1.0, yref="paper", yanchor="bottom", xanchor="right", showarrow=False,
             text=f"bare prefill {bare_prefill_ms:.1f} ms", font_color=colors.down,
         )  # fmt: skip
-    figure.update_yaxes(type="category", autorange="reversed", title=None, fixedrange=True)
+    labels = [f"{stage}  {_duration(value)}" for stage, value in zip(frame["stage"], frame["median_ms"], strict=True)]
+    figure.update_yaxes(
+        type="category", autorange="reversed", title=None, fixedrange=True,
+        tickmode="array", tickvals=frame["stage"], ticktext=labels, tickfont_color=colors.ink,
+    )  # fmt: skip
     figure.update_xaxes(title="milliseconds since the start of the ranking", rangemode="tozero", fixedrange=True)
     figure.update_layout(height=90 + 40 * len(frame), margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=False, bargap=0.35)
     return figure
 
 
-def _label_bars(figure: go.Figure, frame: pd.DataFrame, color: str) -> None:
-    """Write each median beside its bar, on the side where the chart has room."""
-    end = float((frame["start_ms"] + frame["median_ms"]).max()) or 1.0
-    for row in frame.itertuples():
-        is_late = row.start_ms > 0.5 * end
-        figure.add_annotation(
-            x=row.start_ms if is_late else row.start_ms + max(row.median_ms, row.p95_ms),
-            y=row.stage,
-            text=f"{row.median_ms:.1f} ms" if row.median_ms >= 0.95 else f"{row.median_ms:.2g} ms",
-            showarrow=False,
-            xanchor="right" if is_late else "left",
-            xshift=-6 if is_late else 6,
-            font_color=color,
-        )
+def _duration(value: float) -> str:
+    return f"{value:.1f} ms" if value >= 0.95 else f"{value:.2g} ms"
