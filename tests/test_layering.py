@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     {"slate", "errors"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files"},
-    {"backbone", "heads", "tokenization", "datasets"},
+    {"backbone", "heads", "tokenization", "datasets", "order_sensitivity"},
     {"model", "loss", "teachers"},
     {"training", "checkpoints", "checkpoint_config", "checkpoint_files", "latency"},
     {"pipeline", "figures"},
