@@ -32,7 +32,7 @@ def page() -> None:
 @st.fragment
 def explore(loaded: Loaded, slate: Slate, result: RankingResult) -> None:
     """Controls, picture and numbers; runs alone when a control moves."""
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="medium"):
         layer = controls.pick_option("layer", "Show", list(LAYERS), [look.title for look in LAYERS.values()])
         decoder = controls.pick_decoder()
     picture, side = st.columns([7, 3], gap="large")

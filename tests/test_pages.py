@@ -23,6 +23,7 @@ from streamlit.testing.v1 import AppTest
 from pages.shared import controls, loaders, rankings
 from pages.shared.text import WORD_JOINER, escaped, message, ordinal, shown
 from spd_core.datasets import load_slates
+from spd_core.decoding.margins import matrix_warnings
 from spd_core.errors import ScoreMatrixError, SlateError
 from spd_core.model import Student
 from spd_core.pipeline import RankingResult, rank_slate
@@ -168,6 +169,17 @@ def test_another_slate_is_shown_as_given_until_it_is_asked_for(ready: None) -> N
     assert any("▲" in str(cell) for table in app.table if "Moved" in table.value for cell in table.value["Moved"])
 
 
+def test_missing_sample_slates_are_told_with_the_command(
+    ready: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(loaders, "SHELVES", tmp_path / "slates")
+    app = visit()
+    assert not app.exception
+    assert "no slates in slates/; run `python \\-m spd\\_core samples`".replace("\\", "") in app.error[0].value.replace(
+        "\\", ""
+    )
+
+
 def test_surprise_me_ranks_another_slate_at_once(ready: None) -> None:
     app = visit()
     before = app.selectbox(key="widget slate").value
@@ -234,14 +246,14 @@ def test_same_link_shows_two_visitors_the_same_numbers(ready: None) -> None:
 def test_choices_survive_a_walk_through_all_pages(ready: None) -> None:
     app = visit("pages/score_matrix.py", shelf="tricky", slate="tricky-markup")
     app.select_slider(key="widget tau").set_value(0.1).run()
-    app.segmented_control(key="widget decoder").set_value("greedy").run()
+    app.selectbox(key="widget decoder").set_value("greedy").run()
     app.selectbox(key="widget cell item").set_value(3).run()
     for page in (*PAGES, "pages/score_matrix.py"):
         app.switch_page(page).run()
         assert is_well(app)
     assert app.selectbox(key="widget slate").value == "tricky-markup"
     assert app.select_slider(key="widget tau").value == 0.1
-    assert app.segmented_control(key="widget decoder").value == "greedy"
+    assert app.selectbox(key="widget decoder").value == "greedy"
     assert app.selectbox(key="widget cell item").value == 3
 
 
@@ -371,6 +383,11 @@ def test_bad_paste_is_explained_and_what_was_there_stays(ready: None) -> None:
         (b" \n ", "a.json", "nothing was pasted or uploaded"),
         (b"x" * (5 * 2**20 + 1), "a.jsonl", r"5,242,881 bytes; at most 5,242,880 \(5 MB\)"),
         (b"a\n" * 1_000_000, "a.csv", "1,000,000 lines; at most 20,000"),
+        (
+            b"[" + b",".join(b'{"slate_id": %d, "candidates": [{"item_id": 1}]}' % k for k in range(2001)) + b"]",
+            "a.json",
+            "2,001 slates",
+        ),
         (b"a\r" * 30_000, "a.csv", "30,000 lines; at most 20,000"),
         (b'{"slate_id": "s", "candidates": [{"item_id": "a", "price": NaN}]}', "a.json", "NaN"),
         (b'{"slate_id": "s", "candidates": []}', "a.json", "has no candidates"),
@@ -431,6 +448,15 @@ def test_decoding_the_matrix_again_equals_ranking_with_that_decoder(
     assert again.warnings == direct.warnings
     assert again.provenance == direct.provenance
     assert again.margins == pytest.approx(direct.margins, nan_ok=True)
+
+
+def test_decoding_again_replaces_what_was_said_of_the_matrix(tiny_student: Student, make_slate: Callable[..., Slate]) -> None:
+    slate = make_slate(4)
+    flat = dataclasses.replace(rank_slate(tiny_student, slate), score_matrix=np.ones((4, 50), dtype=np.float32))
+    of_matrix = matrix_warnings(flat.score_matrix, flat.margins, flat.decoder)
+    again = rankings.decoded(dataclasses.replace(flat, warnings=("kept", *of_matrix)), slate, "greedy")
+    assert again.warnings[0] == "kept"
+    assert sum("no ranking information" in warning for warning in again.warnings) == 1
 
 
 def test_movement_counts_places_gained(tiny_student: Student, make_slate: Callable[..., Slate]) -> None:

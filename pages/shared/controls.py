@@ -33,12 +33,16 @@ TAUS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 UPLOAD_BYTES = 5 * 2**20
 UPLOAD_LINES = 20_000
+UPLOAD_SLATES = 2_000
 LABEL_LIMIT = 100
 
 
 def pick_slate(loaded: Loaded) -> Slate:
     """The chosen slate, of the sample files or the visitor's own; ends the page with a message if it is not to be had."""
     names = [*loaders.shelf_names(), *([state.OWN_SHELF] if state.own_slates() else [])]
+    if not names:
+        errors.show(SlateError(f"no slates in {loaders.SHELVES.name}/; run `python -m spd_core samples` to write them"))
+        st.stop()
     left, middle, right = st.columns([3, 6, 4], vertical_alignment="bottom", gap="small")
     with errors.shown():
         with left:
@@ -70,14 +74,13 @@ def pick_decoder() -> str:
     names = list(DECODERS)
     chosen = state.choose("decoder", names, "hungarian")
     tips = "; ".join(f"{_decoder_title(name)}: {(DECODERS[name].__doc__ or '').splitlines()[0]}" for name in names)
-    value = st.segmented_control(
+    value = st.selectbox(
         "Decoder",
         names,
         **state.bind("decoder", chosen),
         format_func=_decoder_title,
         help=f"How one ranking is read from the score matrix. {tips}",
-        required=True,
-        wrap=True,
+        width=220,
     )
     return state.remember("decoder", value or chosen)
 
@@ -218,4 +221,9 @@ def read_own(data: bytes, name: str) -> list[Slate]:
     count = max(data.count(b"\n"), data.count(b"\r"))
     if count > UPLOAD_LINES:
         raise SlateError(f"{name}: {count:,} lines; at most {UPLOAD_LINES:,} are taken, use the rank command for more")
-    return parse_upload(data, name)
+    slates = parse_upload(data, name)
+    if len(slates) > UPLOAD_SLATES:
+        raise SlateError(
+            f"{name}: {len(slates):,} slates; at most {UPLOAD_SLATES:,} are taken, use the rank command for more"
+        )
+    return slates

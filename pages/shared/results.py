@@ -18,6 +18,8 @@ CUT_WARNING = "descriptions were cut"
 """What the pipeline says of texts beyond the cap."""
 FIRST_LINES = 10
 """Lines shown at once; the rest waits in an expander."""
+MOST_LINES = 200
+"""Lines shown at all; no student ranks more, but anyone may upload more."""
 UP, DOWN, SAME = "▲", "▼", "="
 
 
@@ -150,11 +152,13 @@ def _noun(slate: Slate) -> str:
 
 
 def _long_table(rows: Sequence[tuple[str, ...]], columns: list[str], noun: str) -> None:
-    frame = pd.DataFrame(rows, columns=columns)
-    st.table(frame.head(FIRST_LINES), border="horizontal", hide_index=True)
-    if len(frame) > FIRST_LINES:
-        with st.expander(f"{noun} {FIRST_LINES + 1} to {len(frame)}"):
-            st.table(frame.tail(-FIRST_LINES), border="horizontal", hide_index=True)
+    table = pd.DataFrame(rows[:MOST_LINES], columns=columns)
+    st.table(table.head(FIRST_LINES), border="horizontal", hide_index=True)
+    if len(table) > FIRST_LINES:
+        with st.expander(f"{noun} {FIRST_LINES + 1} to {len(table)}"):
+            st.table(table.tail(-FIRST_LINES), border="horizontal", hide_index=True)
+    if len(rows) > MOST_LINES:
+        st.caption(f"{len(rows) - MOST_LINES:,} more are not shown.")
 
 
 def _described(item: Item) -> str:

@@ -7,7 +7,6 @@ it that means nothing here leaves a note.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -90,7 +89,7 @@ def choose_number(name: str, low: float, high: float, default: float) -> float:
     linked = _from_link(name)
     if linked is not None:
         number = _number(linked)
-        if number is not None and low <= number <= high:
+        if number is not None and low <= number <= high:  # NaN fails any comparison
             st.session_state[_key(name)] = number
         else:
             _notes()[name] = (
@@ -171,10 +170,9 @@ def _from_link(name: str) -> str | None:
 
 def _number(text: str) -> float | None:
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
 
 
 def _text(value: object) -> str:
