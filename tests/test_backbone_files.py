@@ -104,14 +104,14 @@ def test_preparing_twice_converts_once_and_force_again(monkeypatch: pytest.Monke
 
     def convert(source: Path, target: Path) -> None:
         targets.append(target)
-        write_config(source, target)
+        (target / "config.json").write_text(f"{len(targets)}")
 
     use_conversion(monkeypatch, convert)
     folder = prepare_backbone()
     assert folder == empty_home / EMBEDDED_BACKBONE == find_backbone() == prepare_backbone()
     assert len(targets) == 1
     prepare_backbone(force=True)
-    assert len(targets) == 2
+    assert (folder / "config.json").read_text() == "2"
     assert list(empty_home.iterdir()) == [folder]
 
 
