@@ -11,9 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     {"slate", "errors"},
-    {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files"},
+    {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text"},
     {"backbone", "heads", "tokenization", "datasets", "order_sensitivity"},
-    {"model", "loss", "teachers"},
+    {"model", "loss", "teachers", "prompt_view"},
     {"training", "checkpoints", "checkpoint_config", "checkpoint_files", "latency"},
     {"pipeline", "figures"},
     {"recipes"},
