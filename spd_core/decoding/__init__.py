@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from spd_core.decoding.expected_position import expected_position
 from spd_core.decoding.first_column import first_column
 from spd_core.decoding.greedy import greedy
+from spd_core.decoding.greedy_by_position import greedy_by_position
 from spd_core.decoding.hungarian import hungarian
 from spd_core.decoding.matrix import to_positions, to_ranking, validate_scores
+from spd_core.decoding.sinkhorn_argmax import sinkhorn_argmax
 from spd_core.errors import SpdError, choices
 
 Decoder = Callable[[NDArray[np.float64]], NDArray[np.int64]]
@@ -19,8 +21,10 @@ Decoder = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 DECODERS: dict[str, Decoder] = {
     "hungarian": hungarian,
     "greedy": greedy,
+    "greedy_by_position": greedy_by_position,
     "expected_position": expected_position,
     "first_column": first_column,
+    "sinkhorn_argmax": sinkhorn_argmax,
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-CONSTANT_TOLERANCE = 1e-6
-"""Largest variation, relative to the scores, that counts as none: what float32 rounding leaves of a constant matrix."""
+from spd_core.decoding.health import NO_INFORMATION, ONE_SCORE, judge
+from spd_core.decoding.plain_sort import CONSTANT_TOLERANCE, LEADING, sort_gains
+
+NO_ORDER = f"{NO_INFORMATION}: the score matrix prefers no order, so the one shown means nothing"
 
 
 def swap_margins(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -32,13 +34,25 @@ def matrix_warnings(scores: NDArray[np.floating], margins: NDArray[np.float64], 
     square = np.asarray(scores, dtype=np.float64)[:, :count]
     if count == 1:
         return ()
-    varying = square - square.mean(axis=0)
-    if decoder == "hungarian":
-        varying = varying - varying.mean(axis=1, keepdims=True)
-    if np.abs(varying).max() <= CONSTANT_TOLERANCE * max(1.0, float(np.abs(square).max())):
-        return ("no ranking information: the score matrix prefers no order, so the one shown means nothing",)
-    if decoder == "hungarian":
-        ties = int((margins[:-1] == 0).sum())
-        return (f"exact tie: {ties} pairs of neighbours could change places at an equal total",) if ties else ()
-    ties = count - len(np.unique(square, axis=0))
+    return _of_assignment(square, margins) if decoder == "hungarian" else _of_sort(square)
+
+
+def _of_assignment(square: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[str, ...]:
+    gain = sort_gains(square)[LEADING]
+    verdict = judge(square, gain)
+    if verdict == NO_INFORMATION:
+        return (NO_ORDER,)
+    warnings = []
+    if ties := int((margins[:-1] == 0).sum()):
+        warnings.append(f"exact tie: {ties} pairs of neighbours could change places at an equal total")
+    if verdict == ONE_SCORE:
+        warnings.append(f"{ONE_SCORE}: the solver only sorts, a sort by it reaches {gain:.1%} of the best assignment's gain")
+    return tuple(warnings)
+
+
+def _of_sort(square: NDArray[np.float64]) -> tuple[str, ...]:
+    varying = np.abs(square - square.mean(axis=0)).max()
+    if varying <= CONSTANT_TOLERANCE * max(1.0, float(np.abs(square).max())):
+        return (NO_ORDER,)
+    ties = len(square) - len(np.unique(square, axis=0))
     return (f"exact tie: {ties} candidates have the very scores of another one",) if ties else ()

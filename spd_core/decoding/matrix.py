@@ -33,6 +33,19 @@ def own_square(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return scores[:, : scores.shape[0]]
 
 
+def complete_square(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(N, N) finite scores of a slate with a position for every candidate.
+
+    Raises:
+        ScoreMatrixError: a score is not finite, or there are more candidates than positions.
+    """
+    matrix = validate_scores(scores)
+    count, columns = matrix.shape
+    if count > columns:
+        raise ScoreMatrixError(f"score matrix has {count} candidates but {columns} positions; a position for each is needed")
+    return matrix[:, :count]
+
+
 def expected_positions(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """(N,) mean position of each candidate, 0 first, under the row-softmax over the slate's own columns."""
     square = own_square(scores)

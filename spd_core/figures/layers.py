@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from spd_core.decoding.plain_sort import double_centred, leading_share
 from spd_core.errors import SpdError, choices
 from spd_core.sinkhorn import log_sinkhorn
 
@@ -42,30 +43,6 @@ class MatrixViews:
     """By key of `LAYERS`; raw has the columns asked for, the others the slate's own C = min(N, K)."""
     residual: float
     """Largest distance of a Sinkhorn row sum from its target."""
-
-
-def double_centred(matrix: NDArray[np.floating]) -> NDArray[np.float64]:
-    """`matrix` less its row means and column means, plus the overall mean; every row and column then sums to 0.
-
-    Args:
-        matrix: (N, C) finite scores.
-
-    Returns:
-        (N, C) float64; all zeros for a matrix that is constant up to row and column constants.
-    """
-    values = np.asarray(matrix, dtype=np.float64)
-    centred: NDArray[np.float64] = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + values.mean()
-    return centred
-
-
-def leading_share(matrix: NDArray[np.floating]) -> float:
-    """Share of the double-centred matrix's energy in its first singular value, 0 to 1; 0 if nothing is left after centring.
-
-    Near 1 the matrix holds one order and little else: the solver then mostly sorts.
-    """
-    energy = np.linalg.svd(double_centred(matrix), compute_uv=False) ** 2
-    scale = float(np.square(np.asarray(matrix, dtype=np.float64)).sum())
-    return float(energy[0] / energy.sum()) if energy.sum() > 1e-12 * max(1.0, scale) else 0.0
 
 
 def matrix_views(matrix: NDArray[np.floating], *, tau: float, iterations: int, all_columns: bool = False) -> MatrixViews:
@@ -105,3 +82,6 @@ def find_layer(name: str) -> Layer:
     if name not in LAYERS:
         raise SpdError(choices("layer", name, LAYERS))
     return LAYERS[name]
+
+
+__all__ = ["LAYERS", "Layer", "MatrixViews", "double_centred", "find_layer", "leading_share", "matrix_views"]
