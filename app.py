@@ -19,6 +19,10 @@ PAGES = {
         st.Page("pages/rank.py", title="Rank", default=True),
         st.Page("pages/score_matrix.py", title="Score matrix"),
     ],
+    "Understand": [
+        st.Page("pages/order_sensitivity.py", title="Order sensitivity"),
+        st.Page("pages/prompt.py", title="Prompt"),
+    ],
     "Measure": [
         st.Page("pages/latency.py", title="Latency"),
     ],
