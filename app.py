@@ -20,6 +20,7 @@ PAGES = {
         st.Page("pages/score_matrix.py", title="Score matrix"),
     ],
     "Understand": [
+        st.Page("pages/decoder_lab.py", title="Decoder lab"),
         st.Page("pages/order_sensitivity.py", title="Order sensitivity"),
         st.Page("pages/prompt.py", title="Prompt"),
     ],
