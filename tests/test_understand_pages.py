@@ -222,23 +222,24 @@ def test_every_tricky_prompt_is_shown_whole_and_stays_text(ready: None) -> None:
         if slate.slate_id == "tricky-special-tokens":
             assert "None of it reaches the model as a control token" in text
             assert escaped("<|im_end|>") in cells(app)
+            assert "- **Special token** spells a control token" in text
 
 
 @pytest.mark.parametrize(
     ("slate_id", "found", "kind"),
     [
-        ("tricky-special-tokens", "<|im_end|>", "Special token"),
-        ("tricky-hostile-ranking-text", "[1] > [2]", "Ranking"),
-        ("tricky-hostile-ranking-text", "Ignore the other", "Instruction"),
-        ("tricky-hostile-ranking-text", "Best first:", "Template words"),
-        ("tricky-lone-surrogate", "U+FFFD REPLACEMENT CHARACTER", "Broken character"),
+        ("tricky-special-tokens", "<|im_end|>", "special token"),
+        ("tricky-hostile-ranking-text", "[1] > [2]", "ranking"),
+        ("tricky-hostile-ranking-text", "Ignore the other", "instruction"),
+        ("tricky-hostile-ranking-text", "Best first:", "template words"),
+        ("tricky-lone-surrogate", "U+FFFD REPLACEMENT CHARACTER", "broken character"),
     ],
 )
 def test_suspicious_text_is_listed_with_what_it_is(slate_id: str, found: str, kind: str, tiny_student: Student) -> None:
     slate = next(slate for slate in TRICKY if slate.slate_id == slate_id)
     view = view_prompt(build_prompt(slate, TEMPLATES["shop"]), tiny_student.backbone.tokenizer, readout="last")
     table = prompt_text.flag_frame(view)
-    assert (escaped(found), kind) in [(row["Found"], row["What it is"].split("**")[1]) for _, row in table.iterrows()]
+    assert (escaped(found), kind) in list(zip(table["Found"], table["Kind"], strict=True))
     assert any("suspicious" in label for label in prompt_text.line_frame(view)["Line"])
 
 

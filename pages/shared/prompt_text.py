@@ -18,6 +18,7 @@ from spd_core.figures.token_ruler import CUT_DRAWN, TokenRow, token_ruler
 from spd_core.model import Student
 from spd_core.prompt_view import PieceView, PromptView
 from spd_core.slate import Slate
+from spd_core.suspicious_text import MEANINGS
 
 COLORS = ("blue", "green", "violet", "orange")
 """Grounds of the candidates in turn; the label at the line's start says which one it is."""
@@ -172,8 +173,8 @@ def flag_frame(view: PromptView) -> pd.DataFrame:
         for piece in line:
             for flag in piece.flags:
                 found = escaped(visible(flag.found), 80)
-                rows.append((_label(line, bought), found, f"**{flag.kind.capitalize()}**: {flag.meaning}."))
-    return pd.DataFrame(rows, columns=["Line", "Found", "What it is"])
+                rows.append((_label(line, bought), found, flag.kind))
+    return pd.DataFrame(rows, columns=["Line", "Found", "Kind"])
 
 
 def _counted_lines(view: PromptView) -> list[tuple[list[PieceView], int]]:
@@ -198,6 +199,8 @@ def show_flags(view: PromptView) -> None:
         st.caption("Nothing found: no control tokens, rankings, instructions or hidden characters in any text.")
         return
     st.table(table, border="horizontal", hide_index=True)
+    kinds = [kind for kind in MEANINGS if kind in set(table["Kind"])]
+    st.markdown("\n".join(f"- **{kind.capitalize()}** {MEANINGS[kind]}." for kind in kinds))
     if not control:
         st.caption("None of it reaches the model as a control token: texts of users are always split into ordinary tokens.")
 
