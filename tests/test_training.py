@@ -30,6 +30,7 @@ from spd_core.training.masters import MasterWeights, rate_factor
 from spd_core.training.run_files import RunFiles
 from spd_core.training.settings import TrainSettings
 from spd_core.training.sources import CachedSource, LiveSource, split_by_tokens
+from spd_core.training.validation import validate
 
 SETTINGS = TrainSettings(epochs=3, batch_slates=4, learning_rate=3e-3, head_learning_rate=3e-3, eval_every=6, save_every=4)
 
@@ -97,6 +98,18 @@ def test_killed_run_gives_the_curve_of_an_uninterrupted_one(
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), abs=1e-5)
     for first, second in zip(whole.student.parameters(), resumed.student.parameters(), strict=True):
         torch.testing.assert_close(first, second)
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_run_ends_with_the_weights_to_keep(
+    tiny_backbone_dir: Path, slates: tuple[Slate, ...], tmp_path: Path, keep: str
+) -> None:
+    settings = SETTINGS.model_copy(update={"keep": keep, "eval_every": 1, "learning_rate": 0.05, "head_learning_rate": 0.05})
+    run = live_run(tiny_backbone_dir, slates, tmp_path, settings)
+    state = train(run)
+    assert state.best_step < state.last_step == state.step  # at this rate the last step is not the best one
+    expected = state.best_metrics if keep == "best" else state.last_metrics
+    assert validate(run.student, run.valid, 4).as_dict() == pytest.approx(expected, abs=1e-4)
 
 
 def test_run_folder_of_other_settings_is_refused(tiny_backbone_dir: Path, slates: tuple[Slate, ...], tmp_path: Path) -> None:

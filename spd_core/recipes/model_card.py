@@ -97,5 +97,5 @@ def result_lines(metrics: Mapping[str, Any]) -> list[str]:
         lines.append("")
     if "validation" in metrics:
         seen = ", ".join(f"{key} {value:g}" for key, value in metrics["validation"].items())
-        lines.append(f"While training (used to pick the step): {seen}.")
+        lines.append(f"While training, on the first slates of the validation file: {seen}.")
     return lines or ["Not evaluated."]

@@ -67,10 +67,12 @@ def this_shard(device: str) -> Shard:
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         return Shard(0, 1, device)
+    import torch
     from accelerate import PartialState
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the launcher stops us: leave no half-written file
-    state = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
+    on_cpu = device == "cpu" or not torch.cuda.is_available()  # without the word, CPU processes would not find each other
+    state = PartialState(cpu=on_cpu, timeout=LONGEST_WAIT)
     own = "cpu" if state.device.type == "cpu" else str(state.device)
     return Shard(state.process_index, state.num_processes, own)
 

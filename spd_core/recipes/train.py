@@ -24,6 +24,7 @@ from spd_core.model import Student, build_student
 from spd_core.prompts import find_template
 from spd_core.recipes.model_card import write_card
 from spd_core.recipes.preset import Preset
+from spd_core.recipes.shards import this_shard
 from spd_core.recipes.training_data import read_training_set
 from spd_core.slate import Slate
 from spd_core.training.examples import TrainingSet, select_candidates
@@ -48,6 +49,7 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
         SpdError: bad settings or data, or training diverged.
     """
     started = time.monotonic()
+    device = this_shard(device).device
     data, valid, hashes = read_training_set(preset)
     student = fresh_student(preset, device=device, dtype=dtype)
     settings = preset.train_settings
@@ -132,6 +134,9 @@ def shuffled(slates: tuple[Slate, ...], seed: int) -> list[Slate]:
 
 def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, minutes: float) -> TrainingFacts:
     """What the checkpoint says of its training."""
+    kept = (state.best_metrics, state.best_step)
+    if preset.train_settings.keep == "last":
+        kept = (state.last_metrics, state.last_step)
     return TrainingFacts(
         teacher=preset.teacher if preset.train_settings.signal == "teacher" else "clicks",
         data=hashes,
@@ -140,7 +145,7 @@ def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, m
         steps=state.step,
         minutes=round(max(minutes, state.seconds / 60), 1),
         settings=preset.model_dump(mode="json"),
-        metrics={"validation": state.best_metrics | {"step": state.best_step, "slates": preset.valid_slates}},
+        metrics={"validation": kept[0] | {"step": kept[1], "slates": preset.valid_slates}},
     )
 
 

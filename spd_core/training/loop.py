@@ -42,6 +42,9 @@ class RunState:
     stale: int = 0
     """Validations since the best one."""
     best_metrics: dict[str, float] = field(default_factory=dict)
+    last_metrics: dict[str, float] = field(default_factory=dict)
+    last_step: int = 0
+    """Of the last validation."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Run:
 
 
 def train(run: Run) -> RunState:
-    """The student trained in place, left with the weights of its best validation.
+    """The student trained in place, left with the weights that the settings say to keep.
 
     Args:
         run: student, sources, settings, files of the run, and a callback that gets each log entry.
@@ -91,7 +94,8 @@ def train(run: Run) -> RunState:
             run.files.save(masters, state, run.settings)
         if state.stale >= run.settings.patience:
             break
-    run.files.restore_best(masters)
+    if run.settings.keep == "best":
+        run.files.restore_best(masters)
     run.student.eval()
     return state
 
@@ -191,6 +195,7 @@ def record(run: Run, state: RunState, total: int, *, loss: float, norm: float) -
 def keep_best(run: Run, masters: MasterWeights, state: RunState) -> None:
     """Validate, log, and keep the weights aside if the AUC is the best so far."""
     result: Validation = validate(run.student, run.valid, run.settings.batch_slates)
+    state.last_metrics, state.last_step = result.as_dict(), state.step
     entry = {"step": state.step, "valid": result.as_dict()}
     if result.auc > state.best_auc:
         state.best_auc, state.best_step, state.stale = result.auc, state.step, 0
