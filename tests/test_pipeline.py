@@ -20,7 +20,7 @@ from spd_core.datasets import load_slates
 from spd_core.decoding import DECODERS, hungarian
 from spd_core.decoding.margins import matrix_warnings, swap_margins
 from spd_core.errors import PromptError, ScoreMatrixError, SlateError, SpdError
-from spd_core.latency import STAGES
+from spd_core.latency import STAGES, ride_prompts
 from spd_core.model import Student, StudentConfig
 from spd_core.pipeline import rank_slate, rank_slates, score_slates
 from spd_core.prompts import build_prompt
@@ -273,10 +273,21 @@ def test_groups_hold_like_lengths_within_the_limit(limit: int) -> None:
     assert (len(groups) == 1) == (limit == 1000)
 
 
-def test_shared_stages_of_a_batch_are_counted_once(tiny_student: Student, make_slate: MakeSlate) -> None:
+def test_shared_stages_of_a_batch_are_split_and_each_slates_encoding_is_its_own(
+    tiny_student: Student, make_slate: MakeSlate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rides = []
+
+    def watched(*arguments: object) -> object:
+        rides.append(ride_prompts(*arguments))  # type: ignore[arg-type]
+        return rides[-1]
+
+    monkeypatch.setattr(pipeline, "ride_prompts", watched)
     results = list(rank_slates(tiny_student, mixed_slates(make_slate), batch_tokens=100_000))
-    assert len({result.timings_ms["prefill"] for result in results}) == 1
+    (ride,) = rides
     for result in results:
+        assert result.timings_ms["prefill"] == pytest.approx(ride.timings_ms["prefill"] / len(SIZES))
+        assert result.timings_ms["tokenize"] > ride.timings_ms["tokenize"] / len(SIZES)
         stages = sum(result.timings_ms[stage] for stage in STAGES)
         assert stages == pytest.approx(result.timings_ms["total"])
 

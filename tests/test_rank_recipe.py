@@ -127,6 +127,10 @@ BAD_INPUT = {
     "unknown checkpoint": (["--checkpoint", "nope"], r"unknown checkpoint 'nope'; choose from tiny"),
     "climbing checkpoint": (["--checkpoint", "../../x"], r"'../../x' climbs out"),
     "unknown decoder": (["--decoder", "sort"], r"unknown decoder 'sort'; choose from"),
+    "unknown decoder, seen before anything is loaded": (
+        ["--decoder", "sort", "--checkpoint", "nope"],
+        r"unknown decoder 'sort'; choose from",
+    ),
     "unknown device": (["--device", "tpu"], r"unknown device 'tpu'; choose from auto, cpu, cuda"),
     "unknown dtype": (["--dtype", "int4"], r"unknown dtype 'int4'; choose from"),
     "no such folder": (["--out", "/no/such/folder/out.jsonl"], r"/no/such/folder/out.jsonl: cannot be written"),
