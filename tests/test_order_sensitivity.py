@@ -210,6 +210,13 @@ def test_many_slates_stream_in_order_and_add_up(make_slate: MakeSlate) -> None:
     assert json.loads(json.dumps(rest[1].to_json(), allow_nan=False))["duplicates"][0]["candidates"] == [0, 1]
 
 
+def test_scorer_that_reads_ahead_mixes_no_slates_up(make_slate: MakeSlate) -> None:
+    slates = [make_slate(4, "a"), make_slate(3, "b"), make_slate(5, "c")]
+    eager: Scorer = lambda stream: list(scorer_of(by_id)(list(stream)))  # noqa: E731
+    results = list(measure_orders(slates, eager, SHOP, shuffles=3))
+    assert [(result.slate_id, len(result.given)) for result in results] == [("a", 4), ("b", 3), ("c", 5)]
+
+
 def test_real_student_is_measured_through_the_pipeline(tiny_student: Student, make_slate: MakeSlate) -> None:
     slate = make_slate(6)
     (result,) = measure_orders([slate], partial(score_slates, tiny_student), tiny_student.template, shuffles=3, seed=1)

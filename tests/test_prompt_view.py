@@ -81,6 +81,7 @@ def test_cap_divides_kept_from_cut(tiny_backbone: Backbone, make_slate: MakeSlat
 def test_character_split_over_tokens_is_shown_once() -> None:
     assert token_texts("a🧼b", [(0, 1), (1, 2), (1, 2), (1, 2), (2, 3)]) == ("a", "🧼", "", "", "b")
     assert token_texts(" soap ", [(1, 3), (3, 5)]) == (" so", "ap ")
+    assert token_texts("ab", [(0, 2), (0, 1), (1, 2)]) == ("ab", "", "")
     assert token_texts("", []) == ()
 
 
