@@ -35,7 +35,7 @@ def slate_file(make_slate: Callable[..., Slate], tmp_path_factory: pytest.TempPa
             f"s{k}",
             titles=[f"Soap {k} {c}" for c in "abcdef"],
             label=(f"c{k % 6 + 1}",),
-            extra={"same_day_as_history": k % 2},
+            extra={"same_day_as_history": 3 * (k % 2)},
         )
         for k in range(12)
     ]
@@ -73,7 +73,7 @@ def test_input_order_has_the_auc_of_arithmetic(report: dict) -> None:
 
 def test_groups_split_the_slates(report: dict) -> None:
     groups = report["groups"]["same_day_as_history"]
-    assert {value: row["AUC"]["n"] for value, row in groups.items()} == {"0": 6, "1": 6}
+    assert {value: row["AUC"]["n"] for value, row in groups.items()} == {"no": 6, "yes": 6}
     mean = np.mean([row["AUC"]["mean"] for row in groups.values()])
     assert mean == pytest.approx(report["metrics"]["AUC"]["mean"])
 
@@ -116,7 +116,7 @@ def test_figures_go_into_config_and_card_and_the_checkpoint_still_loads(
     record_report(folder, report)
     card = (folder / "README.md").read_text()
     assert f"{report['metrics']['AUC']['mean']:.4f}" in card
-    assert "hungarian, same_day_as_history = 1" in card
+    assert "hungarian, same_day_as_history = yes" in card
     figures = read_config(folder).metrics["evaluations"]["slates.jsonl"]
     assert figures["n"] == 12
     load_student(folder, backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")

@@ -35,7 +35,7 @@ from spd_core.slate import Ranking, Slate
 from spd_core.teachers import TEACHERS, Teacher
 
 GROUP_KEYS = ("same_day_as_history",)
-"""Slate keys that split the report where they occur: easier and harder halves must not hide in one mean."""
+"""Slate keys (true, or a number above 0: yes) that split the report: easier and harder parts must not hide in one mean."""
 PROGRESS_SECONDS = 10.0
 
 
@@ -51,7 +51,7 @@ class Evaluation:
         """Remember the slate's value of each group key it has."""
         for key in GROUP_KEYS:
             if key in slate.extra:
-                self.groups.setdefault(key, {})[slate.slate_id] = str(slate.extra[key])
+                self.groups.setdefault(key, {})[slate.slate_id] = "yes" if slate.extra[key] else "no"
 
     def gather(self, shard: Shard) -> None:
         """Join the rows of all processes in the order of the input."""
