@@ -21,6 +21,7 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 PATIENCE_MS = 120_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def wait_until_quiet(page: Page) -> None:
 def picture(page: Page) -> bytes:
     """Screenshot of the heatmap once two of them in a row are equal."""
     chart = page.locator("[data-testid=stVegaLiteChart]").first
-    expect(chart.locator("svg, canvas").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(chart.locator("svg, canvas").first).to_be_visible()
     before = chart.screenshot()
     for _ in range(20):
         page.wait_for_timeout(400)
@@ -83,9 +84,9 @@ def test_link_to_a_page_opens_the_whole_app_on_a_fresh_server(server: str, chrom
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page()
         page.goto(f"{server}/score_matrix?slate=demo-old-coats")
-        expect(page.get_by_role("heading", name="Score matrix")).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.get_by_role("link", name="Latency")).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.get_by_text("Henrik collects perfumes").first).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("heading", name="Score matrix")).to_be_visible()
+        expect(page.get_by_role("link", name="Latency")).to_be_visible()
+        expect(page.get_by_text("Henrik collects perfumes").first).to_be_visible()
         browser.close()
 
 
@@ -100,25 +101,25 @@ def test_visitor_ranks_then_moves_the_temperature_and_sees_the_picture_change(se
         page.on("pageerror", lambda error: complaints.append(str(error)))
 
         page.goto(server)
-        expect(page.get_by_role("heading", name="Rank", exact=True)).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.get_by_role("heading", name="What Amara O. bought next is ranked")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("heading", name="Rank", exact=True)).to_be_visible()
+        expect(page.get_by_role("heading", name="What Amara O. bought next is ranked")).to_be_visible()
         expect(page.locator("[data-testid=stTable]").first.locator("tbody tr")).to_have_count(10)
 
         page.get_by_role("link", name="Score matrix").click()
-        expect(page.get_by_role("heading", name="Score matrix")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("heading", name="Score matrix")).to_be_visible()
         wait_until_quiet(page)
         before, residual = picture(page), page.get_by_text("Sinkhorn residual").inner_text()
         slider = page.get_by_role("slider", name="Temperature")
         slider.focus()
         for _ in range(3):
             slider.press("ArrowRight")
-        expect(page.get_by_text("Sinkhorn residual")).not_to_have_text(residual, timeout=PATIENCE_MS)
+        expect(page.get_by_text("Sinkhorn residual")).not_to_have_text(residual)
         wait_until_quiet(page)
         assert picture(page) != before
 
         # The cells are drawn in data order, ten a candidate in input order: the 3rd candidate at the 4th position.
         page.locator("[data-testid=stVegaLiteChart] .mark-rect").first.locator("path").nth(2 * 10 + 3).click()
-        expect(page.get_by_text("at the 4th place")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_text("at the 4th place")).to_be_visible()
         browser.close()
     assert outside == []
     assert complaints == []
@@ -131,7 +132,7 @@ def test_hostile_titles_stay_text_in_the_browser(server: str, chromium: str) -> 
         page.set_default_timeout(PATIENCE_MS)
         for slate in ("tricky-markup", "tricky-hostile-ranking-text"):
             page.goto(f"{server}/?shelf=tricky&slate={slate}")
-            expect(page.locator("[data-testid=stTable]").first.locator("tbody tr")).to_have_count(6, timeout=PATIENCE_MS)
+            expect(page.locator("[data-testid=stTable]").first.locator("tbody tr")).to_have_count(6)
             made = "[data-testid=stTable] :is(a, img, .katex, script, iframe, h1, code)"
             assert page.locator(made).count() == 0
         browser.close()
