@@ -23,6 +23,7 @@ from streamlit.testing.v1 import AppTest
 from pages.shared import controls, loaders, rankings
 from pages.shared.text import WORD_JOINER, escaped, message, ordinal, shown
 from spd_core.datasets import load_slates
+from spd_core.decoding.health import ONE_SCORE
 from spd_core.decoding.margins import matrix_warnings
 from spd_core.errors import ScoreMatrixError, SlateError
 from spd_core.model import Student
@@ -295,6 +296,18 @@ def test_matrix_without_information_is_said_to_have_none(page: str, ready: None,
     loaders._ranking.clear()
     assert not app.exception
     assert any("No ranking information" in warning.value for warning in app.warning)
+
+
+def test_matrix_that_only_sorts_is_explained_without_alarm(ready: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sorting(student: Student, slate: Slate) -> RankingResult:
+        return dataclasses.replace(rank_slate(student, slate), warnings=(f"{ONE_SCORE}: the solver only sorts",))
+
+    monkeypatch.setattr(loaders, "rank_slate", sorting)
+    loaders._ranking.clear()
+    app = visit()
+    loaders._ranking.clear()
+    assert not app.warning
+    assert [caption for caption in app.caption if "the solver only sorts" in caption.value]
 
 
 @pytest.mark.parametrize("page", SLATE_PAGES)

@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared import frame
 from pages.shared.rankings import Line, as_csv, as_json, positions
 from pages.shared.text import escaped, message, ordinal, plural, shown
+from spd_core.decoding.health import ONE_SCORE
 from spd_core.figures.orderings import slope_chart
 from spd_core.pipeline import RankingResult
 from spd_core.slate import Item, Slate
@@ -80,11 +81,17 @@ def show_ranking(slate: Slate, ranked: Sequence[Line]) -> None:
 
 
 def show_warnings(result: RankingResult) -> None:
-    """What to know before trusting the ranking; that texts were cut is told with the tokens, where it belongs."""
+    """What to know before trusting the ranking, loud where it means little, quiet where it only explains.
+
+    That texts were cut is told with the tokens, where it belongs.
+    """
     for warning in result.warnings:
-        if CUT_WARNING not in warning:
-            text = message(warning)
-            st.warning(text[:1].upper() + text[1:] + ".", icon=":material/warning:")
+        text = message(warning)
+        sentence = text[:1].upper() + text[1:] + "."
+        if warning.startswith(ONE_SCORE):
+            st.caption(f":material/info: {sentence}")
+        elif CUT_WARNING not in warning:
+            st.warning(sentence, icon=":material/warning:")
 
 
 def show_movement(slate: Slate, result: RankingResult) -> None:
