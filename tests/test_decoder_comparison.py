@@ -95,6 +95,14 @@ def test_argmax_without_a_collision_is_the_ranking() -> None:
     assert sinkhorn_argmax(scores).tolist() == [2, 0, 1]
 
 
+def test_favourite_position_counts_before_the_expected_one() -> None:
+    scores = np.array([[3.0, 3.0, 1.0], [0.0, 3.0, 3.0], [2.0, 0.0, 3.0]])
+    log_assignment = log_sinkhorn_of(scores)
+    assert log_assignment.argmax(axis=1).tolist() == [0, 1, 2]
+    assert (np.exp(log_assignment) @ np.arange(3)).round(1).tolist() == [0.5, 1.4, 1.2]
+    assert sinkhorn_argmax(scores).tolist() == [0, 1, 2]
+
+
 def test_candidates_with_one_favourite_queue_by_expected_position() -> None:
     scores = np.array([[3.0, 1.0, 5.0, 5.0], [0.0, 1.0, 1.0, 1.0], [3.0, 2.0, 2.0, 1.0], [5.0, 4.0, 3.0, 0.0]])
     log_assignment = log_sinkhorn_of(scores)

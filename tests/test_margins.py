@@ -79,11 +79,15 @@ def test_losses_can_be_checked_by_hand() -> None:
     assert forced.ranking.tolist() == [2, 0, 1]
     assert to_positions(forced.ranking).tolist() == [1, 2, 0]
     assert forced.losses[0].tolist() == [0.0, 16.0, 15.0]  # item 2 to rank 2 keeps only 8, to rank 3 only 9 (of 24)
-    assert forced.one_up[1:].tolist() == [16.0, 17.0]
-    assert forced.one_down[:-1].tolist() == [16.0, 17.0]
-    assert np.isnan([forced.one_up[0], forced.one_down[-1]]).all()
     assert forced.leaving.tolist() == [15.0, 16.0, 15.0]
     assert forced.second_best_gap == 15.0
+
+
+def test_one_up_is_towards_the_first_rank_and_ends_have_no_further() -> None:
+    forced = ForcedRanks(np.arange(3), np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 5.0], [6.0, 7.0, 0.0]]))
+    assert forced.one_up[1:].tolist() == [3.0, 7.0]
+    assert forced.one_down[:-1].tolist() == [1.0, 5.0]
+    assert np.isnan([forced.one_up[0], forced.one_down[-1]]).all()
 
 
 def test_one_candidate_can_go_nowhere() -> None:

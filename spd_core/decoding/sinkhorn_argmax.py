@@ -46,12 +46,11 @@ def log_sinkhorn_of(square: NDArray[np.float64], *, tau: float = TAU, iterations
     Args:
         square: (N, C) finite scores, C <= N.
         tau: temperature > 0.
-        iterations: rounds of normalising rows, then columns.
+        iterations: rounds of normalising rows, then columns; with the columns last, what rows sum to cancels out.
     """
     log_s = square / tau
-    log_row_sum = np.log(square.shape[1] / square.shape[0])  # 0 unless C < N
     for _ in range(iterations):
-        log_s = log_s - _log_sum(log_s, axis=1) + log_row_sum
+        log_s = log_s - _log_sum(log_s, axis=1)
         log_s = log_s - _log_sum(log_s, axis=0)
     return np.asarray(log_s, dtype=np.float64)
 
