@@ -23,6 +23,7 @@ from spd_core.recipes.preset import Preset, data_file, preset_names
 from spd_core.recipes.train import train_preset
 from spd_core.recipes.training_data import read_training_set
 from spd_core.slate import Ranking, Slate
+from spd_core.training.settings import Polish
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -91,6 +92,20 @@ def test_frozen_backbone_trains_the_head_alone(preset: Preset, tmp_path: Path) -
     assert state.step == 4
     assert (tmp_path / "run" / "states.safetensors").is_file()
     assert not (tmp_path / "frozen" / "adapter").exists()
+
+
+def test_polish_trains_the_head_alone_at_its_own_temperature(preset: Preset, tmp_path: Path) -> None:
+    train_preset(preset, run_folder=tmp_path / "a", out=tmp_path / "plain", device="cpu", dtype="float32")
+    polished = preset.model_copy(update={"polish": Polish(slates=8, epochs=2, batch_slates=4, tau=2.5)})
+    train_preset(polished, run_folder=tmp_path / "b", out=tmp_path / "polished", device="cpu", dtype="float32")
+    assert read_config(tmp_path / "polished").student.tau == 2.5
+    facts = read_config(tmp_path / "polished").training
+    assert facts is not None
+    assert (facts.steps, facts.slates) == (4 + 4, 16 + 16)
+    heads = [load_file(tmp_path / name / "head.safetensors") for name in ("plain", "polished")]
+    assert any(not torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
+    adapters = [load_file(tmp_path / name / "adapter" / "adapter_model.safetensors") for name in ("plain", "polished")]
+    assert all(torch.equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
 
 
 def test_a_run_can_start_from_a_checkpoint(preset: Preset, tmp_path: Path) -> None:

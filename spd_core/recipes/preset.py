@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from spd_core.errors import TrainingError, choices
 from spd_core.model import StudentConfig
-from spd_core.training.settings import TrainSettings, WarmStart
+from spd_core.training.settings import Polish, TrainSettings, WarmStart
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
 
@@ -43,6 +43,8 @@ class Preset(BaseModel):
     train_settings: TrainSettings = TrainSettings()
     warm_start: WarmStart | None = None
     """None starts LoRA from a fresh head."""
+    polish: Polish | None = None
+    """None leaves the head as the LoRA run left it."""
 
     @classmethod
     def read(cls, name: str) -> Self:

@@ -30,7 +30,7 @@ from spd_core.slate import Slate
 from spd_core.training.examples import TrainingSet, select_candidates
 from spd_core.training.loop import Run, RunState, train
 from spd_core.training.run_files import RunFiles
-from spd_core.training.settings import TrainSettings, WarmStart
+from spd_core.training.settings import Polish, TrainSettings, WarmStart
 from spd_core.training.sources import CachedSource, LiveSource
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,10 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
         valid_source = LiveSource(student, TrainingSet(tuple(valid)), settings)
         run = Run(student, live, valid_source, settings, RunFiles(run_folder / "lora"), show_progress)
         state = train(run)
+        if preset.polish is not None:
+            polished = polish_head(student, data, valid, preset, run_folder / "polish")
+            state.last_metrics = state.best_metrics = polished.last_metrics
+            state.slates, state.step = state.slates + polished.slates, state.step + polished.step
     if out is not None and PartialState().is_main_process:
         facts = training_facts(preset, state, hashes, minutes=(time.monotonic() - started) / 60)
         save_student(student, out, facts=facts, model_card=write_card(out.name, student, facts))
@@ -107,19 +111,32 @@ def train_frozen(student: Student, data: TrainingSet, valid: list[Slate], settin
 
 def warm_up_head(student: Student, data: TrainingSet, valid: list[Slate], preset: Preset, folder: Path) -> None:
     """Train the head on frozen states, before the adapters (which start without effect) move."""
-    warm: WarmStart = preset.warm_start or WarmStart()
-    settings = preset.train_settings.model_copy(
-        update={
-            "epochs": warm.epochs,
-            "head_learning_rate": warm.head_learning_rate,
-            "batch_slates": warm.batch_slates,
-            "eval_every": 50,
-            "compile": False,
-        }
-    )
-    rng = random.Random(settings.seed)
-    chosen = rng.sample(data.slates, min(warm.slates, len(data.slates)))
-    train_frozen(student, dataclasses.replace(data, slates=tuple(chosen)), valid, settings, folder)
+    warm = preset.warm_start or WarmStart()
+    settings = head_settings(preset.train_settings, warm)
+    train_frozen(student, sample_slates(data, warm.slates, settings.seed), valid, settings, folder)
+
+
+def polish_head(student: Student, data: TrainingSet, valid: list[Slate], preset: Preset, folder: Path) -> RunState:
+    """Train the head on states of the adapted backbone, at the temperature that the student then keeps."""
+    polish = preset.polish or Polish()
+    settings = head_settings(preset.train_settings, polish)
+    student.config = student.config.model_copy(update={"tau": polish.tau})
+    chosen = sample_slates(data, polish.slates, settings.seed + 1)
+    source = CachedSource(student, shuffled(chosen.slates, settings.seed + 1), folder / "states.safetensors")
+    valid_source = CachedSource(student, valid, folder / "valid_states.safetensors")
+    return train(Run(student, source, valid_source, settings, RunFiles(folder / "head"), show_progress))
+
+
+def head_settings(settings: TrainSettings, stage: WarmStart | Polish) -> TrainSettings:
+    """Settings of a stage that trains the head alone."""
+    own = {name: getattr(stage, name) for name in ("epochs", "head_learning_rate", "batch_slates")}
+    return settings.model_copy(update=own | {"eval_every": 50, "compile": False})
+
+
+def sample_slates(data: TrainingSet, count: int, seed: int) -> TrainingSet:
+    """At most `count` of the slates, drawn without replacement."""
+    chosen = random.Random(seed).sample(data.slates, min(count, len(data.slates)))
+    return dataclasses.replace(data, slates=tuple(chosen))
 
 
 def shuffled(slates: tuple[Slate, ...], seed: int) -> list[Slate]:

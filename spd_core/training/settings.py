@@ -66,3 +66,24 @@ class WarmStart(BaseModel):
     """Peak rate."""
     batch_slates: int = Field(default=50, ge=1)
     """Slates of one step."""
+
+
+class Polish(BaseModel):
+    """The head trained on after the adapters are done, on states of the adapted backbone, at a warmer temperature.
+
+    A warm temperature makes the relaxed assignment less like the hard one; rows then agree more on their own places, and
+    the Hungarian decoder gains at the top (beauty valid: Recall@1 .246 -> .279; a cold one, tau = .3, loses: .230).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slates: int = Field(default=600, ge=1)
+    """Training slates whose states are cached."""
+    epochs: float = Field(default=3.0, gt=0)
+    """Passes."""
+    head_learning_rate: float = Field(default=2e-4, gt=0)
+    """Peak rate."""
+    batch_slates: int = Field(default=50, ge=1)
+    """Slates of one step."""
+    tau: float = Field(default=3.0, gt=0)
+    """Sinkhorn temperature of this stage, which becomes the student's."""
