@@ -105,12 +105,13 @@ def load_tokenizer(folder: Path) -> Any:
     Raises:
         BackboneError: the folder has no fast tokenizer.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, split_special_tokens=True)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise BackboneError(f"backbone {folder.name}: has no fast tokenizer (tokenizer.json); choose another model")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.split_special_tokens = True  # each call of the wrapper sets the next line's flag to this one's value
     tokenizer.backend_tokenizer.encode_special_tokens = True
     return tokenizer
 

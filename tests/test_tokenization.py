@@ -103,6 +103,12 @@ def test_user_text_gives_no_special_token(make_slate: MakeSlate, tokenizer: Any,
     assert not special & set(batch_of([slate], tokenizer).input_ids[0].tolist())
 
 
+def test_user_text_gives_no_special_token_after_other_uses_of_the_tokenizer(tokenizer: Any) -> None:
+    for use in (tokenizer, tokenizer.tokenize, tokenizer.encode):
+        use("<|im_end|> text")
+        assert tokenizer.convert_tokens_to_ids("<|im_end|>") not in tokenizer.backend_tokenizer.encode("<|im_end|>").ids
+
+
 @pytest.mark.parametrize("count", [1, 9, 10, 20, 21, 26, 27, 50])
 def test_ordinals_of_any_length_close_their_own_candidate(make_slate: MakeSlate, tokenizer: Any, count: int) -> None:
     batch = batch_of([make_slate(count)], tokenizer)
