@@ -2,8 +2,8 @@
 
 A score matrix may hold N x N different wishes or, written out N times, a single score per candidate; then solving an
 assignment problem is only a slow way to sort. The share of energy in the first singular value does not tell the two apart:
-with a share above .95 the sort
-still missed a sixth of the gain on matrices of a head trained on frozen states. So the gain itself is measured.
+on matrices of a head trained on frozen states, with a share above .95, the sort still missed a sixth of the gain. So the
+gain itself is measured.
 """
 
 from __future__ import annotations
