@@ -9,6 +9,7 @@ import importlib
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -95,6 +96,7 @@ def _configure_output(wanted: str | None) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("spd_core").setLevel(logging.INFO)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     if wanted != "prepare":
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
