@@ -102,6 +102,7 @@ def test_polish_trains_the_head_alone_at_its_own_temperature(preset: Preset, tmp
     facts = read_config(tmp_path / "polished").training
     assert facts is not None
     assert (facts.steps, facts.slates) == (4 + 4, 16 + 16)
+    assert facts.metrics["validation"]["step"] == 8  # the figures are those after the polish, and say so
     heads = [load_file(tmp_path / name / "head.safetensors") for name in ("plain", "polished")]
     assert any(not torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
     adapters = [load_file(tmp_path / name / "adapter" / "adapter_model.safetensors") for name in ("plain", "polished")]

@@ -65,9 +65,7 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
         run = Run(student, live, valid_source, settings, RunFiles(run_folder / "lora"), show_progress)
         state = train(run)
         if preset.polish is not None:
-            polished = polish_head(student, data, valid, preset, run_folder / "polish")
-            state.last_metrics = state.best_metrics = polished.last_metrics
-            state.slates, state.step = state.slates + polished.slates, state.step + polished.step
+            state = joined(state, polish_head(student, data, valid, preset, run_folder / "polish"))
     if out is not None and PartialState().is_main_process:
         facts = training_facts(preset, state, hashes, minutes=(time.monotonic() - started) / 60)
         save_student(student, out, facts=facts, model_card=write_card(out.name, student, facts))
@@ -125,6 +123,16 @@ def polish_head(student: Student, data: TrainingSet, valid: list[Slate], preset:
     source = CachedSource(student, shuffled(chosen.slates, settings.seed + 1), folder / "states.safetensors")
     valid_source = CachedSource(student, valid, folder / "valid_states.safetensors")
     return train(Run(student, source, valid_source, settings, RunFiles(folder / "head"), show_progress))
+
+
+def joined(first: RunState, second: RunState) -> RunState:
+    """Two stages as one run: the second's figures, counted from the start of the first."""
+    return dataclasses.replace(
+        second,
+        **{name: getattr(first, name) + getattr(second, name) for name in ("step", "slates", "tokens", "seconds")},
+        best_step=first.step + second.best_step,
+        last_step=first.step + second.last_step,
+    )
 
 
 def head_settings(settings: TrainSettings, stage: WarmStart | Polish) -> TrainSettings:
