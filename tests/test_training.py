@@ -154,6 +154,10 @@ def test_frozen_states_are_cached_once_and_train_the_head(
     again = CachedSource(student, slates, file)
     assert file.stat().st_mtime_ns == written
     torch.testing.assert_close(first.states["items/s3"], again.states["items/s3"])
+    fewer = tmp_path / "fewer.safetensors"
+    CachedSource(student, slates[:2], fewer)
+    CachedSource(student, slates, fewer)  # a file that lacks slates is replaced, not computed anew in each run
+    assert fewer.stat().st_size == file.stat().st_size
     batch = next(first.batches([3], None))
     with torch.no_grad():
         student.eval()

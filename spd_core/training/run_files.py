@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from spd_core.datasets.files import write_aside
 from spd_core.errors import TrainingError
 from spd_core.training.masters import MasterWeights
 from spd_core.training.settings import TrainSettings
@@ -47,8 +49,6 @@ class RunFiles:
         if not self.state_file.exists():
             self.log_file.unlink(missing_ok=True)
             return state_type()
-        from safetensors import safe_open
-
         with safe_open(self.state_file, "pt") as stream:
             metadata = stream.metadata()
         saved = TrainSettings.model_validate_json(metadata["settings"])
@@ -67,9 +67,7 @@ class RunFiles:
         """Drop log lines after `step`: the resumed run writes them again."""
         lines = self.log_file.read_text("utf-8").splitlines() if self.log_file.exists() else []
         kept = [line for line in lines if json.loads(line)["step"] <= step]
-        aside = self.log_file.with_suffix(".aside")
-        aside.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        os.replace(aside, self.log_file)
+        write_aside(self.log_file, (f"{line}\n".encode() for line in kept))
 
     def save_best(self, masters: MasterWeights) -> None:
         """Keep the current masters as the best ones."""

@@ -1,6 +1,6 @@
 """Where score matrices come from in training: live prompts through the backbone, or states cached once.
 
-Both answer the same two calls, `batch` and `score`, so the loop does not know which it has.
+Both answer the same two calls, `batches` and `score`, so the loop does not know which it has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
-from safetensors.torch import load_file, save_file
+from accelerate import PartialState
+from safetensors.torch import load_file
 from torch import Tensor
 
 from spd_core.backbone import gather_readout, gather_user_state, prefill
@@ -20,6 +21,7 @@ from spd_core.prompts import build_prompt
 from spd_core.slate import Slate
 from spd_core.tokenization import EncodedPrompt, SlateBatch, collate_prompts, encode_prompt
 from spd_core.training.examples import TrainingSet, draw_size, teacher_positions, vary_slate
+from spd_core.training.run_files import write_tensors
 from spd_core.training.settings import TrainSettings
 
 logger = logging.getLogger(__name__)
@@ -119,10 +121,11 @@ class CachedSource:
         self.student = student
         self.slates = slates
         self.lengths = [len(slate.candidates) for slate in slates]
-        self.states = read_states(cache_file, slates) or compute_states(student, slates)
-        if cache_file is not None and not cache_file.exists():
+        cached = read_states(cache_file, slates)
+        self.states = compute_states(student, slates) if cached is None else cached
+        if cached is None and cache_file is not None and PartialState().is_main_process:
             cache_file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(self.states, cache_file)
+            write_tensors(cache_file, self.states, {})
 
     def batches(self, indices: Sequence[int], vary: Variation | None) -> Iterator[TrainingBatch]:
         """Cached states of the slates at `indices`; the head is equivariant, so nothing is shuffled."""
