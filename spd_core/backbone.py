@@ -105,7 +105,7 @@ def load_tokenizer(folder: Path) -> Any:
     Raises:
         BackboneError: the folder has no fast tokenizer.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, split_special_tokens=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise BackboneError(f"backbone {folder.name}: has no fast tokenizer (tokenizer.json); choose another model")
     if tokenizer.pad_token_id is None:

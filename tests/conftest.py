@@ -16,6 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of the hub client: a tes
 
 import pytest
 import torch
+from app_machine import make_checkpoints, make_home
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3Model
 
@@ -164,6 +165,26 @@ def new_slate(
 def make_slate() -> Callable[..., Slate]:
     """The function `new_slate`."""
     return new_slate
+
+
+@pytest.fixture(scope="session")
+def app_home(tmp_path_factory: pytest.TempPathFactory, tiny_backbone_dir: Path) -> Path:
+    """An `$SPD_HOME` in which the tiny backbone stands for the embedded one; read only."""
+    return make_home(tmp_path_factory.mktemp("home"), tiny_backbone_dir)
+
+
+@pytest.fixture(scope="session")
+def app_checkpoints(tmp_path_factory: pytest.TempPathFactory, tiny_student: Student) -> Path:
+    """A folder with one trained checkpoint on that backbone; read only."""
+    return make_checkpoints(tmp_path_factory.mktemp("checkpoints"), tiny_student)
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch, app_home: Path, app_checkpoints: Path) -> None:
+    """A machine with backbone and checkpoint, as the app's pages find it."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("SPD_HOME", str(app_home))
+    monkeypatch.setenv("SPD_CHECKPOINTS", str(app_checkpoints))
 
 
 @pytest.fixture(scope="session")

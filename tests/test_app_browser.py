@@ -12,10 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_machine import make_checkpoints, make_home
 from playwright.sync_api import Page, expect, sync_playwright
-
-from spd_core.model import Student
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,14 +22,14 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, tiny_backbone_dir: Path, tiny_student: Student) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory, app_home: Path, app_checkpoints: Path) -> Iterator[str]:
     """Address of a running app on the tiny backbone and a checkpoint for it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     machine = {
-        "SPD_HOME": str(make_home(tmp_path_factory.mktemp("home"), tiny_backbone_dir)),
-        "SPD_CHECKPOINTS": str(make_checkpoints(tmp_path_factory.mktemp("checkpoints"), tiny_student)),
+        "SPD_HOME": str(app_home),
+        "SPD_CHECKPOINTS": str(app_checkpoints),
     }
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
     log = (tmp_path_factory.mktemp("server") / "log.txt").open("w+")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_machine import make_checkpoints, make_home
 from streamlit.testing.v1 import AppTest
 
 from pages.shared import lab, loaders
@@ -25,20 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = "pages/decoder_lab.py"
 TRICKY = load_slates(ROOT / "sample_data" / "slates" / "tricky.jsonl")
 MakeSlate = Callable[..., Slate]
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory, tiny_backbone_dir: Path, tiny_student: Student) -> tuple[Path, Path]:
-    """Home with the tiny backbone, and a folder with one trained checkpoint on it."""
-    home = make_home(tmp_path_factory.mktemp("home"), tiny_backbone_dir)
-    return home, make_checkpoints(tmp_path_factory.mktemp("checkpoints"), tiny_student)
-
-
-@pytest.fixture
-def ready(monkeypatch: pytest.MonkeyPatch, machine: tuple[Path, Path]) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("SPD_HOME", str(machine[0]))
-    monkeypatch.setenv("SPD_CHECKPOINTS", str(machine[1]))
 
 
 def visit(**link: str) -> AppTest:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app_machine import make_checkpoints, make_home
 from streamlit.testing.v1 import AppTest
 
 from pages.shared import controls, loaders, rankings
@@ -35,26 +34,6 @@ PAGES = ("pages/rank.py", "pages/score_matrix.py", "pages/latency.py", "pages/ab
 SLATE_PAGES = PAGES[:2]
 TRICKY = load_slates(ROOT / "sample_data" / "slates" / "tricky.jsonl")
 SOURCES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
-
-
-@pytest.fixture(scope="session")
-def app_home(tmp_path_factory: pytest.TempPathFactory, tiny_backbone_dir: Path) -> Path:
-    """An `$SPD_HOME` in which the tiny backbone stands for the embedded one."""
-    return make_home(tmp_path_factory.mktemp("home"), tiny_backbone_dir)
-
-
-@pytest.fixture(scope="session")
-def app_checkpoints(tmp_path_factory: pytest.TempPathFactory, tiny_student: Student) -> Path:
-    """A folder with one trained checkpoint on that backbone."""
-    return make_checkpoints(tmp_path_factory.mktemp("checkpoints"), tiny_student)
-
-
-@pytest.fixture
-def ready(monkeypatch: pytest.MonkeyPatch, app_home: Path, app_checkpoints: Path) -> None:
-    """A machine with backbone and checkpoint."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("SPD_HOME", str(app_home))
-    monkeypatch.setenv("SPD_CHECKPOINTS", str(app_checkpoints))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_machine import make_checkpoints, make_home
 from streamlit.testing.v1 import AppTest
 
 from pages.shared import loaders, prompt_text, shuffling
@@ -27,26 +26,6 @@ from spd_core.slate import Slate
 ROOT = Path(__file__).resolve().parent.parent
 ORDER, PROMPT = "pages/order_sensitivity.py", "pages/prompt.py"
 TRICKY = load_slates(ROOT / "sample_data" / "slates" / "tricky.jsonl")
-
-
-@pytest.fixture(scope="module")
-def app_home(tmp_path_factory: pytest.TempPathFactory, tiny_backbone_dir: Path) -> Path:
-    """An `$SPD_HOME` in which the tiny backbone stands for the embedded one."""
-    return make_home(tmp_path_factory.mktemp("home"), tiny_backbone_dir)
-
-
-@pytest.fixture(scope="module")
-def app_checkpoints(tmp_path_factory: pytest.TempPathFactory, tiny_student: Student) -> Path:
-    """A folder with one trained checkpoint on that backbone."""
-    return make_checkpoints(tmp_path_factory.mktemp("checkpoints"), tiny_student)
-
-
-@pytest.fixture
-def ready(monkeypatch: pytest.MonkeyPatch, app_home: Path, app_checkpoints: Path) -> None:
-    """A machine with backbone and checkpoint."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("SPD_HOME", str(app_home))
-    monkeypatch.setenv("SPD_CHECKPOINTS", str(app_checkpoints))
 
 
 def visit(page: str, **link: str) -> AppTest:

@@ -30,6 +30,15 @@ def dataset_of(path: str | os.PathLike[str]) -> str:
     return "csv" if name.endswith(TABLE_SUFFIXES) else "jsonl"
 
 
+def read_slates(path: str | os.PathLike[str]) -> Iterator[Slate]:
+    """Slates of a file in the format that its name tells, one at a time.
+
+    Raises:
+        SlateError: names file and line.
+    """
+    return DATASETS[dataset_of(path)](path)
+
+
 def parse_upload(data: bytes, name: str) -> list[Slate]:
     """Slates of an uploaded or pasted file: CSV if its name says so, else JSON lines, a JSON object or a JSON array.
 
@@ -43,4 +52,13 @@ def parse_upload(data: bytes, name: str) -> list[Slate]:
     return csv_slates.parse_table(data, name) if dataset_of(name) == "csv" else jsonl.parse_text(data, name)
 
 
-__all__ = ["DATASETS", "SlateReader", "dataset_of", "iter_slates", "load_slates", "parse_upload", "write_jsonl"]
+__all__ = [
+    "DATASETS",
+    "SlateReader",
+    "dataset_of",
+    "iter_slates",
+    "load_slates",
+    "parse_upload",
+    "read_slates",
+    "write_jsonl",
+]

@@ -51,7 +51,7 @@ def decode_batch(scores: NDArray[np.floating], candidate_mask: NDArray[np.bool_]
         (B, N) int64, `ranking[b, r]` = candidate index at rank r; -1 where padded.
 
     Raises:
-        ScoreMatrixError: a real entry is not finite, or a slate has more candidates than `hungarian` has columns.
+        ScoreMatrixError: a real entry is not finite.
     """
     decode = find_decoder(decoder)
     rankings = np.full(candidate_mask.shape, -1, dtype=np.int64)

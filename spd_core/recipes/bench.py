@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spd_core.checkpoints import load_student
-from spd_core.datasets import DATASETS, dataset_of
+from spd_core.datasets import read_slates
 from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, Spread, measure_latency
 from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
@@ -51,7 +51,7 @@ def bench(
 
 def _choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
     chosen: Slate | None = None
-    for slate in DATASETS[dataset_of(slates)](slates):
+    for slate in read_slates(slates):
         if slate_id is not None and slate.slate_id != slate_id:
             continue
         if len(slate.candidates) <= positions and (chosen is None or len(slate.candidates) > len(chosen.candidates)):

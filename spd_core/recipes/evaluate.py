@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 
 from spd_core.checkpoint_files import find_checkpoint
 from spd_core.checkpoints import load_student
-from spd_core.datasets import DATASETS, dataset_of
+from spd_core.datasets import read_slates
 from spd_core.datasets.files import display_name, write_aside
 from spd_core.decoding import DECODERS, find_decoder
 from spd_core.errors import SpdError, choices
@@ -29,14 +27,14 @@ from spd_core.pipeline import score_slates
 from spd_core.recipes import BackboneOption, CheckpointOption, DeviceOption, DtypeOption, JsonOption
 from spd_core.recipes.model_card import record_report
 from spd_core.recipes.preset import data_file
-from spd_core.recipes.shards import Shard, this_shard
+from spd_core.recipes.progress import with_progress
+from spd_core.recipes.shards import Shard, interleaved, this_shard
 from spd_core.recipes.training_data import read_items
 from spd_core.slate import Ranking, Slate
 from spd_core.teachers import TEACHERS, Teacher
 
 GROUP_KEYS = ("same_day_as_history",)
 """Slate keys (true, or a number above 0: yes) that split the report: easier and harder parts must not hide in one mean."""
-PROGRESS_SECONDS = 10.0
 
 
 @dataclasses.dataclass
@@ -61,8 +59,7 @@ class Evaluation:
 
         for collector in self.collectors.values():
             shares: list[list[MetricRow]] = gather_object([collector.rows])
-            longest = max(len(share) for share in shares)
-            collector.rows = [share[i] for i in range(longest) for share in shares if i < len(share)]
+            collector.rows = list(interleaved(shares))
         for key in GROUP_KEYS:
             merged = {k: v for part in gather_object([self.groups.get(key, {})]) for k, v in part.items()}
             if merged:
@@ -99,7 +96,7 @@ def evaluate_file(
     shard = this_shard(device)
     student = load_student(checkpoint, backbone=backbone, device=shard.device, dtype=dtype)
     evaluation = Evaluation({name: MetricCollector() for name in (*decoders, *(floors or {}))})
-    for slate, scores in _with_progress(score_slates(student, shard.take(DATASETS[dataset_of(slates)](slates))), shard):
+    for slate, scores in with_progress(score_slates(student, shard.take(read_slates(slates))), shard):
         for name in decoders:
             evaluation.collectors[name].add(slate, decode(slate, scores, name))
         for name, floor in (floors or {}).items():
@@ -173,9 +170,10 @@ def fit_floors(names: Sequence[str], fit: Sequence[str], catalogue: str | None) 
     for name in names:
         if name not in TEACHERS:
             raise SpdError(choices("ranker", name, TEACHERS))
-    files = [data_file(name) for name in fit]
-    seen = [slate for file in files for slate in DATASETS[dataset_of(file)](file)] if names else []
-    items = list(read_items(data_file(catalogue))) if names and catalogue else []
+    if not names:
+        return {}
+    seen = [slate for name in fit for slate in read_slates(data_file(name))]
+    items = list(read_items(data_file(catalogue))) if catalogue else []
     return {name: TEACHERS[name](seen, items) for name in names}
 
 
@@ -189,19 +187,6 @@ def format_report(report: Mapping[str, Any]) -> str:
         cells = (f"{row[m]['mean']:.4f} ({row[m]['low']:.3f}-{row[m]['high']:.3f})" for m in metrics)
         lines.append(f"{name:<20}" + "".join(f"{cell:>24}" for cell in cells))
     return "\n".join([*lines, "", *report["warnings"]]).rstrip()
-
-
-def _with_progress(
-    scored: Iterable[tuple[Slate, NDArray[np.float32]]], shard: Shard
-) -> Iterator[tuple[Slate, NDArray[np.float32]]]:
-    """The same, with a line on stderr now and then from the main process."""
-    begin = shown = time.monotonic()
-    for count, entry in enumerate(scored, start=1):
-        yield entry
-        now = time.monotonic()
-        if shard.is_main and now - shown >= PROGRESS_SECONDS:
-            print(f"{count} slates, {count / (now - begin):.1f} a second", file=sys.stderr)  # noqa: T201
-            shown = now
 
 
 def command(

@@ -6,9 +6,8 @@ Slates are read, ranked and written as they come, so memory does not grow with t
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +15,14 @@ from typing import Annotated
 import typer
 
 from spd_core.checkpoints import load_student
-from spd_core.datasets import DATASETS, dataset_of, write_jsonl
+from spd_core.datasets import read_slates, write_jsonl
 from spd_core.datasets.files import STANDARD_INPUT, write_aside
 from spd_core.decoding import find_decoder
 from spd_core.errors import SpdError
 from spd_core.pipeline import RankingResult, rank_slates
 from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.progress import with_progress
 from spd_core.recipes.shards import Shard, joined_lines, this_shard
-
-PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ def rank_file(
         raise SpdError(f"standard input cannot be shared by {shard.count} processes; give a file")
     student = load_student(checkpoint, backbone=backbone, device=shard.device, dtype=dtype)
     begin = time.monotonic()
-    results = rank_slates(student, shard.take(DATASETS[dataset_of(slates)](slates)), decoder=decoder)
-    count = _write_shares(target, shard, _with_progress(results, shard))
+    results = rank_slates(student, shard.take(read_slates(slates)), decoder=decoder)
+    count = _write_shares(target, shard, with_progress(results, shard))
     return RankSummary(count, time.monotonic() - begin, checkpoint, decoder, str(out), shard.count, shard.index)
 
 
@@ -94,20 +92,6 @@ def _write_shares(target: Path, shard: Shard, results: Iterable[RankingResult]) 
     finally:
         part.unlink(missing_ok=True)
     return count
-
-
-def _with_progress(results: Iterable[RankingResult], shard: Shard) -> Iterator[RankingResult]:
-    """The same results, with a line on stderr now and then from the main process."""
-    begin = shown = time.monotonic()
-    is_terminal = sys.stderr.isatty()
-    for count, result in enumerate(results, start=1):
-        yield result
-        now = time.monotonic()
-        if shard.is_main and now - shown >= PROGRESS_SECONDS * (1 if is_terminal else 10):
-            rate = count / (now - begin)
-            typer.echo(f"{count} slates, {rate:.1f} a second", err=True, nl=not is_terminal)
-            typer.echo("\r" if is_terminal else "", err=True, nl=False)
-            shown = now
 
 
 def command(

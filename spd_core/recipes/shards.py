@@ -80,7 +80,11 @@ def this_shard(device: str) -> Shard:
 def joined_lines(parts: list[Path]) -> Iterator[bytes]:
     """Lines of the parts in the order of the records that `Shard.take` dealt out."""
     with ExitStack() as stack:
-        streams = [stack.enter_context(part.open("rb")) for part in parts]
-        for line in itertools.chain.from_iterable(itertools.zip_longest(*streams)):
-            if line is not None:
-                yield line
+        yield from interleaved([stack.enter_context(part.open("rb")) for part in parts])
+
+
+def interleaved(shares: Iterable[Iterable[T]]) -> Iterator[T]:
+    """Records of all processes in the order that `Shard.take` dealt them out; no record may be None."""
+    for record in itertools.chain.from_iterable(itertools.zip_longest(*shares)):
+        if record is not None:
+            yield record

@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from spd_core.datasets import iter_slates
+from spd_core.datasets import read_slates
 from spd_core.datasets.files import read_lines
-from spd_core.datasets.jsonl import parse_json
+from spd_core.datasets.jsonl import decode, parse_json
 from spd_core.errors import TrainingError, choices
 from spd_core.recipes.preset import Preset, data_file
 from spd_core.slate import Item, Ranking, Slate
@@ -41,7 +41,7 @@ def read_training_set(preset: Preset) -> tuple[TrainingSet, list[Slate], dict[st
 
 def first_slates(file: Path, count: int | None) -> list[Slate]:
     """The first `count` slates of a file; None takes all."""
-    return list(itertools.islice(iter_slates(file), count))
+    return list(itertools.islice(read_slates(file), count))
 
 
 def teacher_at_hand(preset: Preset, slates: Sequence[Slate]) -> Callable[[Slate], Ranking] | None:
@@ -72,4 +72,4 @@ def read_items(file: Path) -> Iterator[Item]:
     for number, line in enumerate(read_lines(file), start=1):
         if line.strip():
             where = f"{file.name} line {number}"
-            yield Item.from_json(parse_json(line.decode("utf-8"), where), where)
+            yield Item.from_json(parse_json(decode(line, where), where), where)

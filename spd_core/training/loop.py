@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import reduce
 from torch import Tensor
 
 from spd_core.errors import TrainingError
@@ -146,8 +147,6 @@ def accumulate(run: Run, masters: MasterWeights, indices: list[int], epoch: int)
         masters.collect()
         loss_sum += torch.tensor([float(loss.detach()) * share, batch.token_count], dtype=torch.float64)
     if processes.num_processes > 1:
-        from accelerate.utils import reduce
-
         masters.reduce_over_processes()
         loss_sum = reduce(loss_sum.to(processes.device), "sum").cpu()
     return float(loss_sum[0]), int(loss_sum[1])
