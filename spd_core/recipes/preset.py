@@ -24,7 +24,14 @@ class Preset(BaseModel):
     template: str = "shop"
     """Key of `TEMPLATES`."""
     teacher: str = "stored"
-    """`stored` takes each slate's own teacher ranking; else a key of `TEACHERS`, perhaps with `+purchase` behind it."""
+    """`stored` takes each slate's own teacher ranking, `labels` those of the files in `labels`; else a key of `TEACHERS`,
+    perhaps with `+purchase` behind it."""
+    labels: tuple[str, ...] = ()
+    """Files that `label` wrote for the training slates, joined to them by slate id; for the teacher `labels`."""
+    ungated: bool = False
+    """Learn from label files whose gate failed."""
+    repaired: bool = False
+    """Learn also from rankings that the teacher did not write whole and that were repaired."""
     train: tuple[str, ...]
     """Slate files, absolute or below the data folder."""
     valid: str

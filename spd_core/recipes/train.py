@@ -25,7 +25,7 @@ from spd_core.prompts import find_template
 from spd_core.recipes.model_card import write_card
 from spd_core.recipes.preset import Preset
 from spd_core.recipes.shards import this_shard
-from spd_core.recipes.training_data import read_training_set
+from spd_core.recipes.training_data import read_training_set, teacher_name
 from spd_core.slate import Slate
 from spd_core.training.examples import TrainingSet, select_candidates
 from spd_core.training.loop import Run, RunState, train
@@ -163,7 +163,7 @@ def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, m
     if preset.train_settings.keep == "last":
         kept = (state.last_metrics, state.last_step)
     return TrainingFacts(
-        teacher=preset.teacher if preset.train_settings.signal == "teacher" else "clicks",
+        teacher=teacher_name(preset) if preset.train_settings.signal == "teacher" else "clicks",
         data=hashes,
         seed=preset.train_settings.seed,
         slates=state.slates,
@@ -189,7 +189,10 @@ def command(
     preset: Annotated[str, typer.Option(help="Name of a preset, or a TOML file.")] = "beauty-spd",
     train_files: Annotated[list[str] | None, typer.Option("--train", help="Training slates; may be given often.")] = None,
     valid: Annotated[str | None, typer.Option(help="Validation slates.")] = None,
-    teacher: Annotated[str | None, typer.Option(help="stored, or a teacher's name, perhaps with +purchase.")] = None,
+    teacher: Annotated[str | None, typer.Option(help="stored, labels, or a teacher's name, perhaps with +purchase.")] = None,
+    labels: Annotated[list[str] | None, typer.Option(help="File that label wrote, for --teacher labels; repeatable.")] = None,
+    ungated: Annotated[bool, typer.Option("--ungated", help="Learn from labels whose gate failed.")] = False,
+    repaired: Annotated[bool, typer.Option("--repaired", help="Learn from repaired rankings too.")] = False,
     run: Annotated[Path | None, typer.Option(help="Run folder: log and resumable state.")] = None,
     out: Annotated[Path | None, typer.Option(help="Checkpoint folder to write.")] = None,
     init: Annotated[str | None, typer.Option(help="Checkpoint to start from instead of a fresh student.")] = None,
@@ -206,6 +209,9 @@ def command(
         train=tuple(train_files) if train_files else None,
         valid=valid,
         teacher=teacher,
+        labels=tuple(labels) if labels else None,
+        ungated=ungated or None,
+        repaired=repaired or None,
         init=init,
         backbone=backbone,
         max_slates=max_slates,

@@ -39,6 +39,11 @@ def read_training_set(preset: Preset) -> tuple[TrainingSet, list[Slate], dict[st
     return TrainingSet(tuple(slates), rank, tuple(pool.values())), valid, hashes
 
 
+def teacher_name(preset: Preset) -> str:
+    """Who ranked the training slates, for the checkpoint's record."""
+    return preset.teacher
+
+
 def first_slates(file: Path, count: int | None) -> list[Slate]:
     """The first `count` slates of a file; None takes all."""
     return list(itertools.islice(read_slates(file), count))
