@@ -1,4 +1,4 @@
-"""What `spd_config.json` says: the settings of a student, what it is bound to, and where its weights come from."""
+"""What `spd_config.json` says: the settings of a student or a teacher, what it is bound to, where its weights come from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from spd_core.checkpoint_files import CARD_FILE, CONFIG_FILE, FETCH_AGAIN, FileRecord
 from spd_core.errors import CheckpointError
-from spd_core.model import StudentConfig
+from spd_core.model import LoraSettings, StudentConfig
 from spd_core.prompts import Template
 
 SCHEMA_VERSION = 1
@@ -62,21 +62,29 @@ class BackboneRecord(BaseModel):
     """Layers of the uncut model."""
 
 
-class CheckpointConfig(BaseModel):
-    """Content of `spd_config.json`."""
+class TeacherSettings(BaseModel):
+    """Everything that decides how an autoregressive teacher differs from its backbone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lora: LoraSettings | None = LoraSettings()
+    """None leaves the backbone as it is: a zero-shot teacher."""
+
+
+class CheckpointRecord(BaseModel):
+    """What the `spd_config.json` of every checkpoint says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: int
     id: str
-    student: StudentConfig
     template: Template
     template_hash: str
     backbone: BackboneRecord
     settings_hash: str
-    """Hash over student, template and backbone, so that a changed setting is noticed."""
+    """Hash over settings, template and backbone, so that a changed setting is noticed."""
     training: TrainingFacts | None
-    """None for an untrained student."""
+    """None for an untrained one."""
     parameter_counts: dict[str, int]
     files: dict[str, FileRecord]
     """Size and hash of each weight file."""
@@ -87,9 +95,26 @@ class CheckpointConfig(BaseModel):
         return self.training.metrics if self.training else {}
 
 
+class CheckpointConfig(CheckpointRecord):
+    """Content of a student's `spd_config.json`."""
+
+    role: Literal["student"] = "student"
+    student: StudentConfig
+
+
+class TeacherCheckpointConfig(CheckpointRecord):
+    """Content of a teacher's `spd_config.json`."""
+
+    role: Literal["teacher"]
+    teacher: TeacherSettings
+
+
+Config = TypeVar("Config", bound=CheckpointRecord)
+
+
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """A checkpoint as a list shows it: its config, or why it cannot be used."""
+    """A student's checkpoint as a list shows it: its config, or why it cannot be used."""
 
     checkpoint_id: str
     folder: Path
@@ -113,18 +138,47 @@ class CheckpointInfo:
         return file.read_text("utf-8") if file.is_file() else ""
 
 
-def settings_hash(student: StudentConfig, template: Template, backbone: BackboneRecord) -> str:
+def settings_hash(settings: StudentConfig | TeacherSettings, template: Template, backbone: BackboneRecord) -> str:
     """First 16 hex digits of a SHA-256 over everything that decides the scores, beside the weights."""
-    settings = {"student": student.model_dump(mode="json"), "template": template.hash, "backbone": backbone.model_dump()}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    role = "student" if isinstance(settings, StudentConfig) else "teacher"
+    record = {role: settings.model_dump(mode="json"), "template": template.hash, "backbone": backbone.model_dump()}
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_role(folder: Path) -> str:
+    """Whether a checkpoint holds a `student` or a `teacher`; a student if its config cannot tell."""
+    try:
+        record = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return "student"
+    return "teacher" if isinstance(record, dict) and record.get("role") == "teacher" else "student"
 
 
 def read_config(folder: Path) -> CheckpointConfig:
-    """Content of a checkpoint's `spd_config.json`, valid in itself; weights are not looked at.
+    """Content of a student's `spd_config.json`, valid in itself; weights are not looked at.
 
     Raises:
         CheckpointError: missing, not JSON, another schema version, an unknown key or choice, or hashes that do not fit.
     """
+    if read_role(folder) == "teacher":
+        raise CheckpointError(
+            f"checkpoint {folder.name!r} is a teacher, which writes rankings and has no score matrix; choose a student"
+        )
+    config = _read_config(folder, CheckpointConfig)
+    _check_settings(folder, config, settings_hash(config.student, config.template, config.backbone))
+    return config
+
+
+def read_teacher_config(folder: Path) -> TeacherCheckpointConfig:
+    """Content of a teacher's `spd_config.json`; errors as in `read_config`."""
+    if (folder / CONFIG_FILE).is_file() and read_role(folder) == "student":
+        raise CheckpointError(f"checkpoint {folder.name!r} is a student, which writes no rankings; choose a teacher")
+    config = _read_config(folder, TeacherCheckpointConfig)
+    _check_settings(folder, config, settings_hash(config.teacher, config.template, config.backbone))
+    return config
+
+
+def _read_config(folder: Path, kind: type[Config]) -> Config:
     where = f"checkpoint {folder.name!r}: {CONFIG_FILE}"
     try:
         record = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
@@ -136,16 +190,19 @@ def read_config(folder: Path) -> CheckpointConfig:
     if found != SCHEMA_VERSION:
         raise CheckpointError(f"{where}: schema version is {found!r}, this code reads {SCHEMA_VERSION}; update the project")
     try:
-        config = CheckpointConfig.model_validate(record)
+        return kind.model_validate(record)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise CheckpointError(f"{where}: {place} is {first['input']!r}: {first['msg']}; {FETCH_AGAIN}") from error
+
+
+def _check_settings(folder: Path, config: CheckpointRecord, expected_hash: str) -> None:
+    where = f"checkpoint {folder.name!r}: {CONFIG_FILE}"
     if config.template.hash != config.template_hash:
         raise CheckpointError(
-            f"{where}: the prompt template has hash {config.template.hash} but the student was trained with "
+            f"{where}: the prompt template has hash {config.template.hash} but the {config.role} was trained with "  # type: ignore[attr-defined]
             f"{config.template_hash}; use the template it was trained with"
         )
-    if settings_hash(config.student, config.template, config.backbone) != config.settings_hash:
+    if expected_hash != config.settings_hash:
         raise CheckpointError(f"{where}: a setting has changed since it was saved; {FETCH_AGAIN}")
-    return config

@@ -138,13 +138,14 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, file, {"format": "pt"})
 
 
-def read_tensors(folder: Path, name: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def read_tensors(folder: Path, name: str, expected: Mapping[str, Tensor], *, may_lack: bool = False) -> dict[str, Tensor]:
     """Tensors of one safetensors file, with exactly the expected keys and shapes and finite values.
 
     Args:
         folder: the checkpoint.
         name: path inside it.
         expected: a tensor of the right shape for each key.
+        may_lack: whether expected keys may be missing, e.g. for a checkpoint that has fewer layers.
 
     Returns:
         CPU tensors by key, in the dtype of the file.
@@ -158,7 +159,7 @@ def read_tensors(folder: Path, name: str, expected: Mapping[str, Tensor]) -> dic
         tensors = load_file(folder / name)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{where} cannot be read as safetensors ({error}); {FETCH_AGAIN}") from error
-    for key in sorted(expected.keys() - tensors.keys()):
+    for key in sorted(() if may_lack else expected.keys() - tensors.keys()):
         raise CheckpointError(f"{where}: weight {key!r} is missing; the checkpoint was made for another model")
     for key in sorted(tensors.keys() - expected.keys()):
         raise CheckpointError(f"{where}: weight {key!r} is not expected; the checkpoint was made for another model")

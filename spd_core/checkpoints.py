@@ -6,29 +6,25 @@ and to the prompt template it was trained with; neither PEFT nor safetensors che
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import torch
-from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from torch import Tensor, nn
 
 from spd_core import checkpoint_files as files
-from spd_core.backbone import Backbone, choose_device, choose_dtype, load_backbone
-from spd_core.backbone_files import EMBEDDED_BACKBONE
+from spd_core import checkpoint_weights as weights
+from spd_core.backbone import Backbone, load_backbone
 from spd_core.checkpoint_config import (
     SCHEMA_VERSION,
-    BackboneRecord,
     CheckpointConfig,
     CheckpointInfo,
     TrainingFacts,
     read_config,
+    read_role,
     settings_hash,
 )
-from spd_core.errors import BackboneError, CheckpointError
-from spd_core.model import Student, StudentConfig, attach_lora, build_student, parameter_counts
+from spd_core.errors import CheckpointError
+from spd_core.model import Student, StudentConfig, build_student, parameter_counts
 from spd_core.prompts import find_template
 
 UNTRAINED = "untrained"
@@ -52,15 +48,14 @@ def save_student(student: Student, folder: str | Path, *, facts: TrainingFacts |
     Raises:
         CheckpointError: adapters already merged, a weight that is not finite, or a folder that is something else.
     """
-    target = Path(folder).expanduser().absolute()
+    target, backbone = Path(folder).expanduser().absolute(), student.backbone
     with files.replaced_folder(target) as fresh:
         files.write_tensors(fresh / files.HEAD_FILE, _head_tensors(student.head))
         names = [files.HEAD_FILE]
         if student.config.lora is not None:
-            _write_adapter(student, fresh)
-            names += [files.ADAPTER_FILE, files.ADAPTER_CONFIG_FILE]
-        backbone = student.backbone
-        record = BackboneRecord(id=backbone.backbone_id, fingerprint=backbone.fingerprint, layer_count=backbone.layer_count)
+            weights.write_adapter(student.model, backbone.backbone_id, fresh)
+            names += weights.ADAPTER_FILES
+        record = weights.record_of(backbone)
         config = CheckpointConfig(
             schema_version=SCHEMA_VERSION,
             id=target.name,
@@ -81,24 +76,6 @@ def save_student(student: Student, folder: str | Path, *, facts: TrainingFacts |
 def _head_tensors(head: nn.Module) -> dict[str, Tensor]:
     buffers = {name for name, _ in head.named_buffers()}
     return {name: t.float() if name in buffers else t.to(torch.bfloat16) for name, t in head.state_dict().items()}
-
-
-def _adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = get_peft_model_state_dict(model, save_embedding_layers=False)
-    return tensors
-
-
-def _write_adapter(student: Student, folder: Path) -> None:
-    if not isinstance(student.model, PeftModel):
-        raise CheckpointError("the student's adapters are merged into its backbone; save it before merging")
-    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in _adapter_tensors(student.model).items()}
-    files.write_tensors(folder / files.ADAPTER_FILE, tensors)
-    config: Any = copy.deepcopy(student.model.peft_config["default"])
-    config.base_model_name_or_path = student.backbone.backbone_id  # never a path of this machine
-    config.inference_mode = True
-    if not isinstance(config.target_modules, str):
-        config.target_modules = sorted(config.target_modules)
-    config.save_pretrained(str((folder / files.ADAPTER_CONFIG_FILE).parent))
 
 
 def load_student(
@@ -127,17 +104,13 @@ def load_student(
     folder = files.find_checkpoint(checkpoint)
     config = read_config(folder)
     files.check_contents(folder, _expected_files(folder, config))
-    base, compute = _base(folder, config, backbone, device, dtype)
-    if base.fingerprint != config.backbone.fingerprint:
-        raise CheckpointError(
-            f"checkpoint {folder.name!r} belongs to backbone {config.backbone.id!r} with fingerprint "
-            f"{config.backbone.fingerprint}, but {base.backbone_id!r} has {base.fingerprint}; give the right --backbone"
-        )
-    if config.student.lora is not None:
-        base = dataclasses.replace(base, model=_adapted(folder, base.model, config.student))
-        if merge:
-            base = dataclasses.replace(base, model=base.model.merge_and_unload(safe_merge=True))  # type: ignore[operator]
-    base.model.to(compute)
+    base = weights.load_adapted(
+        folder,
+        config,
+        weights.Wish(backbone, device, dtype, merge),
+        depth=config.student.layer,
+        lora=config.student.lora,
+    )
     student = build_student(base, config.student, config.template, with_lora=False)
     head = files.read_tensors(folder, files.HEAD_FILE, student.head.state_dict())
     student.head.load_state_dict({name: tensor.float() for name, tensor in head.items()})
@@ -151,58 +124,16 @@ def _finished(student: Student, checkpoint_id: str) -> Student:
 
 
 def _expected_files(folder: Path, config: CheckpointConfig) -> dict[str, files.FileRecord]:
-    names = {files.HEAD_FILE}
-    if config.student.lora is not None:
-        names |= {files.ADAPTER_FILE, files.ADAPTER_CONFIG_FILE}
-    if set(config.files) != names:
-        raise CheckpointError(
-            f"checkpoint {folder.name!r}: {files.CONFIG_FILE} lists the files {sorted(config.files)}, but its settings "
-            f"need {sorted(names)}; {files.FETCH_AGAIN}"
-        )
-    return config.files
-
-
-def _base(
-    folder: Path, config: CheckpointConfig, backbone: Backbone | str | None, device: str, dtype: str
-) -> tuple[Backbone, torch.dtype]:
-    """The backbone at the checkpoint's depth, in float32 and ours to change if there are adapters; and the compute type."""
-    depth, has_lora = config.student.layer, config.student.lora is not None
-    if isinstance(backbone, Backbone):
-        wanted = depth or config.backbone.layer_count
-        if backbone.depth != wanted:
-            raise CheckpointError(
-                f"checkpoint {folder.name!r} reads layer {wanted} but the loaded backbone ends at layer {backbone.depth}; "
-                f"load it with depth={wanted}"
-            )
-        place = backbone.device if device == "auto" else choose_device(device)
-        compute = backbone.dtype if dtype == "auto" else choose_dtype(dtype, place)
-        is_same = place == backbone.device and compute == backbone.dtype and not has_lora
-        model = backbone.model if is_same else copy.deepcopy(backbone.model).to(place, torch.float32)
-        return dataclasses.replace(backbone, model=model), compute
-    compute = choose_dtype(dtype, choose_device(device))
-    loaded_dtype = "float32" if has_lora else str(compute).removeprefix("torch.")
-    try:
-        return load_backbone(backbone or config.backbone.id, device=device, dtype=loaded_dtype, depth=depth), compute
-    except BackboneError as error:
-        if backbone is not None or config.backbone.id == EMBEDDED_BACKBONE:
-            raise
-        raise CheckpointError(f"checkpoint {folder.name!r}: {error}; or give its folder with --backbone DIR") from error
-
-
-def _adapted(folder: Path, model: nn.Module, config: StudentConfig) -> nn.Module:
-    """The backbone with the checkpoint's adapters attached; PEFT would load what fits and ignore the rest."""
-    if config.lora is None:
-        return model
-    adapted = attach_lora(model, config.lora)
-    tensors = files.read_tensors(folder, files.ADAPTER_FILE, _adapter_tensors(adapted))
-    set_peft_model_state_dict(adapted, tensors)
-    return adapted
+    has_lora = config.student.lora is not None
+    return weights.listed_files(folder, config, {files.HEAD_FILE, *(weights.ADAPTER_FILES if has_lora else ())})
 
 
 def list_checkpoints() -> list[CheckpointInfo]:
-    """All checkpoints under the roots, sorted by id; a broken one is listed with its error. Weights are not read."""
+    """All students under the roots, sorted by id; a broken one is listed with its error. Weights are not read."""
     infos = []
     for checkpoint_id, folder in files.checkpoint_folders().items():
+        if read_role(folder) == "teacher":
+            continue
         try:
             config = read_config(folder)
             files.check_contents(folder, _expected_files(folder, config), hashes=False)

@@ -13,8 +13,16 @@ FLOORS = (
     {"slate", "errors"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text"},
     {"backbone", "heads", "tokenization", "datasets", "order_sensitivity"},
-    {"model", "loss", "teachers", "prompt_view"},
-    {"training", "checkpoints", "checkpoint_config", "checkpoint_files", "latency"},
+    {"model", "loss", "teachers", "prompt_view", "diagnosis"},
+    {
+        "training",
+        "checkpoints",
+        "checkpoint_config",
+        "checkpoint_files",
+        "checkpoint_weights",
+        "teacher_checkpoints",
+        "latency",
+    },
     {"pipeline", "figures"},
     {"recipes"},
     {"__init__", "__main__"},
@@ -28,7 +36,13 @@ NEIGHBOURS = {
     ("backbone", "tokenization"),
     ("checkpoints", "checkpoint_files"),
     ("checkpoints", "checkpoint_config"),
+    ("checkpoints", "checkpoint_weights"),
     ("checkpoint_config", "checkpoint_files"),
+    ("checkpoint_weights", "checkpoint_files"),
+    ("checkpoint_weights", "checkpoint_config"),
+    ("teacher_checkpoints", "checkpoint_files"),
+    ("teacher_checkpoints", "checkpoint_config"),
+    ("teacher_checkpoints", "checkpoint_weights"),
 }
 """The only imports within a floor: who imports whom."""
 SOURCES = sorted(

@@ -25,11 +25,12 @@ from spd_core.training.examples import (
     teacher_positions,
     vary_slate,
 )
-from spd_core.training.loop import Run, RunState, accumulate, parameter_groups, train
+from spd_core.training.loop import Run, RunState, accumulate, train
 from spd_core.training.masters import MasterWeights, rate_factor
 from spd_core.training.run_files import RunFiles
 from spd_core.training.settings import TrainSettings
 from spd_core.training.sources import CachedSource, LiveSource, split_by_tokens
+from spd_core.training.students import StudentLearner
 from spd_core.training.validation import validate
 
 SETTINGS = TrainSettings(epochs=3, batch_slates=4, learning_rate=3e-3, head_learning_rate=3e-3, eval_every=6, save_every=4)
@@ -60,7 +61,7 @@ def new_student(folder: Path, *, lora: bool = True) -> Student:
 def live_run(folder: Path, slates: tuple[Slate, ...], run_folder: Path, settings: TrainSettings = SETTINGS) -> Run:
     student = new_student(folder)
     source = LiveSource(student, TrainingSet(slates), settings)
-    return Run(student, source, source, settings, RunFiles(run_folder))
+    return Run(StudentLearner(student, source, source, settings), settings, RunFiles(run_folder))
 
 
 def losses(run_folder: Path) -> list[float]:
@@ -96,7 +97,7 @@ def test_killed_run_gives_the_curve_of_an_uninterrupted_one(
     resumed = live_run(tiny_backbone_dir, slates, tmp_path / "cut")
     train(resumed)
     assert losses(tmp_path / "cut") == pytest.approx(losses(tmp_path / "whole"), abs=1e-5)
-    for first, second in zip(whole.student.parameters(), resumed.student.parameters(), strict=True):
+    for first, second in zip(whole.learner.module.parameters(), resumed.learner.module.parameters(), strict=True):
         torch.testing.assert_close(first, second)
 
 
@@ -109,7 +110,7 @@ def test_run_ends_with_the_weights_to_keep(
     state = train(run)
     assert state.best_step < state.last_step == state.step  # at this rate the last step is not the best one
     expected = state.best_metrics if keep == "best" else state.last_metrics
-    assert validate(run.student, run.valid, 4).as_dict() == pytest.approx(expected, abs=1e-4)
+    assert validate(run.learner.student, run.learner.valid, 4).as_dict() == pytest.approx(expected, abs=1e-4)
 
 
 def test_run_folder_of_other_settings_is_refused(tiny_backbone_dir: Path, slates: tuple[Slate, ...], tmp_path: Path) -> None:
@@ -125,8 +126,8 @@ def test_gradient_of_a_step_does_not_depend_on_its_parts(
 ) -> None:
     def gradients(settings: TrainSettings) -> list[torch.Tensor]:
         run = live_run(tiny_backbone_dir, slates, tmp_path / str(settings.batch_slates), settings)
-        run.student.eval()  # dropout draws differ with the shape of a batch
-        masters = MasterWeights(parameter_groups(run.student, settings))
+        run.learner.module.eval()  # dropout draws differ with the shape of a batch
+        masters = MasterWeights(run.learner.parameter_groups())
         accumulate(run, masters, list(range(8)), epoch=0)
         return [master.grad for master in masters.masters if master.grad is not None]
 
@@ -139,7 +140,7 @@ def test_gradient_of_a_step_does_not_depend_on_its_parts(
 def test_divergence_stops_and_names_the_step(tiny_backbone_dir: Path, slates: tuple[Slate, ...], tmp_path: Path) -> None:
     run = live_run(tiny_backbone_dir, slates, tmp_path)
     with torch.no_grad():
-        run.student.head.score.bias.fill_(float("nan"))  # type: ignore[union-attr]
+        run.learner.module.head.score.bias.fill_(float("nan"))  # type: ignore[union-attr]
     with pytest.raises(TrainingError, match="step 1: loss nan"):
         train(run)
 
@@ -165,7 +166,8 @@ def test_frozen_states_are_cached_once_and_train_the_head(
         source = LiveSource(student, TrainingSet(slates), SETTINGS)
         live = source.score(next(source.batches([3], None)))
     torch.testing.assert_close(cached_scores, live, atol=2e-2, rtol=2e-2)  # states are kept in bfloat16
-    state = train(Run(student, first, first, SETTINGS.model_copy(update={"epochs": 20}), RunFiles(tmp_path / "run")))
+    longer = SETTINGS.model_copy(update={"epochs": 20})
+    state = train(Run(StudentLearner(student, first, first, longer), longer, RunFiles(tmp_path / "run")))
     assert state.best_metrics["auc"] > 0.7
 
 

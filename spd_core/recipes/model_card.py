@@ -7,16 +7,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spd_core.checkpoint_config import TrainingFacts, read_config
+from spd_core.checkpoint_config import (
+    CheckpointConfig,
+    TeacherCheckpointConfig,
+    TeacherSettings,
+    TrainingFacts,
+    read_config,
+    read_role,
+    read_teacher_config,
+)
 from spd_core.checkpoint_files import CARD_FILE, CONFIG_FILE
 from spd_core.datasets.files import write_aside
 from spd_core.errors import CheckpointError
 from spd_core.model import Student, StudentConfig, parameter_counts
+from spd_core.teachers.autoregressive import AutoregressiveTeacher
 
 
 def write_card(name: str, student: Student, facts: TrainingFacts) -> str:
     """Text of the README.md of a checkpoint that is about to be saved."""
     return card_text(name, student.config, facts, parameter_counts(student), student.backbone.backbone_id)
+
+
+def write_teacher_card(teacher: AutoregressiveTeacher, settings: TeacherSettings, facts: TrainingFacts) -> str:
+    """Text of the README.md of a teacher that is about to be saved."""
+    count = sum(p.numel() for name, p in teacher.backbone.model.named_parameters() if "lora_" in name)
+    return teacher_card_text(teacher.name, settings, facts, count, teacher.backbone.backbone_id)
 
 
 def record_report(folder: Path, report: Mapping[str, Any]) -> None:
@@ -29,7 +44,8 @@ def record_report(folder: Path, report: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: the checkpoint is damaged, or untrained.
     """
-    config = read_config(folder)
+    config: CheckpointConfig | TeacherCheckpointConfig
+    config = read_teacher_config(folder) if read_role(folder) == "teacher" else read_config(folder)
     if config.training is None:
         raise CheckpointError(f"checkpoint {folder.name!r} is untrained; there is no model card to write figures into")
     kept = ("decoder", "n", "metrics", "rankers", "differences", "groups", "provenance")
@@ -37,7 +53,11 @@ def record_report(folder: Path, report: Mapping[str, Any]) -> None:
     known = config.training.metrics.get("evaluations", {})
     metrics = config.training.metrics | {"evaluations": known | {report["file"]: figures}}
     training = config.training.model_copy(update={"metrics": metrics})
-    card = card_text(config.id, config.student, training, config.parameter_counts, config.backbone.id)
+    counts, backbone = config.parameter_counts, config.backbone.id
+    if isinstance(config, TeacherCheckpointConfig):
+        card = teacher_card_text(config.id, config.teacher, training, counts["adapter"], backbone)
+    else:
+        card = card_text(config.id, config.student, training, counts, backbone)
     changed = config.model_copy(update={"training": training})
     write_aside(folder / CONFIG_FILE, [changed.model_dump_json(indent=2).encode() + b"\n"])
     write_aside(folder / CARD_FILE, [card.encode()])
@@ -73,6 +93,43 @@ def card_text(name: str, config: StudentConfig, facts: TrainingFacts, counts: di
         "",
         "Trained on English product titles of one shop; slates beyond K candidates are refused. Candidate order in",
         "the prompt can change it. A valid permutation is guaranteed, as it is for any method that scores and sorts.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def teacher_card_text(name: str, settings: TeacherSettings, facts: TrainingFacts, adapter: int, backbone: str) -> str:
+    """Markdown with method, settings, training and results of an autoregressive teacher."""
+    lora = f"LoRA r = {settings.lora.rank}, alpha = {settings.lora.alpha:g}" if settings.lora else "none"
+    start = facts.settings.get("init")
+    train_settings = facts.settings.get("train_settings", {})
+    frozen = train_settings.get("frozen_layers", 0)
+    started = f"adapters of {start}" if start else "fresh adapters"
+    lines = [
+        f"# {name}",
+        "",
+        "An autoregressive ranker: reads the same prompt as the students and writes the candidates' ordinals best first,",
+        "a forward pass a token. It learned to write the rankings of another teacher and is no judge of its own.",
+        "",
+        "| what | value |",
+        "|---|---|",
+        f"| backbone | {backbone}, all layers |",
+        f"| adapter | {lora}; {adapter:,} parameters |",
+        f"| started from | {started}{f', those of the lowest {frozen} layers kept as they were' if frozen else ''} |",
+        f"| learned to write | rankings of {facts.teacher} |",
+        "| training objective | cross-entropy of the answer's tokens, weighted by rank like DCG |",
+        f"| training data | {', '.join(facts.data)} |",
+        f"| training | {facts.slates:,} slates, {facts.steps:,} steps, {facts.minutes:g} minutes, {facts.machine} |",
+        f"| seed, date | {facts.seed}, {facts.date} |",
+        "",
+        "## Results",
+        "",
+        *result_lines(facts.metrics),
+        "",
+        "## Limits",
+        "",
+        "Trained on English product titles of one shop. Decoded freely it may write something that is no permutation;",
+        "such answers are counted by kind and repaired for display only.",
         "",
     ]
     return "\n".join(lines)

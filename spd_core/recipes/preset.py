@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from spd_core.checkpoint_config import TeacherSettings
 from spd_core.errors import TrainingError, choices
 from spd_core.model import StudentConfig
 from spd_core.training.settings import Polish, TrainSettings, WarmStart
@@ -21,6 +22,8 @@ class Preset(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    role: Literal["student", "teacher"] = "student"
+    """What is trained: a student, or an autoregressive teacher that learns to write another teacher's rankings."""
     template: str = "shop"
     """Key of `TEMPLATES`."""
     teacher: str = "stored"
@@ -45,8 +48,11 @@ class Preset(BaseModel):
     backbone: str | None = None
     """Hub id or folder; None is the embedded model."""
     init: str | None = None
-    """Checkpoint (id or folder) whose weights the run starts from, with its settings of the student; skips the warm start."""
+    """Checkpoint (id or folder) whose weights the run starts from; skips the warm start. A student goes on from a student
+    with the same settings; a teacher takes the adapters of the layers that the checkpoint has."""
     student: StudentConfig = StudentConfig()
+    writer: TeacherSettings = TeacherSettings()
+    """Settings of an autoregressive teacher; used where `role` is `teacher`."""
     train_settings: TrainSettings = TrainSettings()
     warm_start: WarmStart | None = None
     """None starts LoRA from a fresh head."""

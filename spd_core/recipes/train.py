@@ -10,28 +10,30 @@ import logging
 import random
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from accelerate import PartialState
 
 from spd_core.backbone import load_backbone
-from spd_core.checkpoint_config import TrainingFacts
 from spd_core.checkpoints import load_student, save_student
 from spd_core.errors import TrainingError
 from spd_core.model import Student, build_student
 from spd_core.prompts import find_template
 from spd_core.recipes.model_card import write_card
 from spd_core.recipes.preset import Preset
+from spd_core.recipes.run_report import show_progress, training_facts
 from spd_core.recipes.shards import this_shard
-from spd_core.recipes.training_data import read_training_set, teacher_name
+from spd_core.recipes.train_teacher import train_teacher
+from spd_core.recipes.training_data import read_training_set
 from spd_core.slate import Slate
 from spd_core.training.examples import TrainingSet, select_candidates
 from spd_core.training.loop import Run, RunState, train
 from spd_core.training.run_files import RunFiles
 from spd_core.training.settings import Polish, TrainSettings, WarmStart
 from spd_core.training.sources import CachedSource, LiveSource
+from spd_core.training.students import StudentLearner, freeze_layers
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +60,14 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
     else:
         if preset.warm_start is not None and preset.init is None:
             warm_up_head(student, data, valid, preset, run_folder / "warm_start")
+        freeze_layers(student.model, settings.frozen_layers)
         if settings.compile:
             student.model.compile(dynamic=True)
         live = LiveSource(student, data, settings)
         valid_source = LiveSource(student, TrainingSet(tuple(valid)), settings)
-        run = Run(student, live, valid_source, settings, RunFiles(run_folder / "lora"), show_progress)
+        run = Run(
+            StudentLearner(student, live, valid_source, settings), settings, RunFiles(run_folder / "lora"), show_progress
+        )
         state = train(run)
         if preset.polish is not None:
             state = joined(state, polish_head(student, data, valid, preset, run_folder / "polish"))
@@ -104,7 +109,8 @@ def train_frozen(student: Student, data: TrainingSet, valid: list[Slate], settin
     source = CachedSource(student, shuffled(data.slates, settings.seed), folder / "states.safetensors")
     student.head.standardize.fit(source.all_states())  # type: ignore[union-attr, operator]
     valid_source = CachedSource(student, valid, folder / "valid_states.safetensors")
-    return train(Run(student, source, valid_source, settings, RunFiles(folder / "head"), show_progress))
+    learner = StudentLearner(student, source, valid_source, settings)
+    return train(Run(learner, settings, RunFiles(folder / "head"), show_progress))
 
 
 def warm_up_head(student: Student, data: TrainingSet, valid: list[Slate], preset: Preset, folder: Path) -> None:
@@ -122,7 +128,8 @@ def polish_head(student: Student, data: TrainingSet, valid: list[Slate], preset:
     chosen = sample_slates(data, polish.slates, settings.seed + 1)
     source = CachedSource(student, shuffled(chosen.slates, settings.seed + 1), folder / "states.safetensors")
     valid_source = CachedSource(student, valid, folder / "valid_states.safetensors")
-    return train(Run(student, source, valid_source, settings, RunFiles(folder / "head"), show_progress))
+    learner = StudentLearner(student, source, valid_source, settings)
+    return train(Run(learner, settings, RunFiles(folder / "head"), show_progress))
 
 
 def joined(first: RunState, second: RunState) -> RunState:
@@ -157,36 +164,9 @@ def shuffled(slates: tuple[Slate, ...], seed: int) -> list[Slate]:
     return result
 
 
-def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, minutes: float) -> TrainingFacts:
-    """What the checkpoint says of its training."""
-    kept = (state.best_metrics, state.best_step)
-    if preset.train_settings.keep == "last":
-        kept = (state.last_metrics, state.last_step)
-    return TrainingFacts(
-        teacher=teacher_name(preset) if preset.train_settings.signal == "teacher" else "clicks",
-        data=hashes,
-        seed=preset.train_settings.seed,
-        slates=state.slates,
-        steps=state.step,
-        minutes=round(max(minutes, state.seconds / 60), 1),
-        settings=preset.model_dump(mode="json"),
-        metrics={"validation": kept[0] | {"step": kept[1], "slates": preset.valid_slates}},
-    )
-
-
-def show_progress(entry: dict[str, Any]) -> None:
-    """One line on the log for every validation and every tenth step."""
-    if "valid" in entry:
-        logger.info("step %d: %s", entry["step"], entry["valid"])
-    elif entry["step"] % 10 == 0:
-        logger.info(
-            "step %d of %d, loss %.4f, %.0f tokens/s, %.1f minutes left",
-            *(entry[key] for key in ("step", "total_steps", "loss_nats", "tokens_per_s", "minutes_left")),
-        )
-
-
 def command(
-    preset: Annotated[str, typer.Option(help="Name of a preset, or a TOML file.")] = "beauty-spd",
+    preset: Annotated[str | None, typer.Option(help="Name of a preset, or a TOML file; default: by --role.")] = None,
+    role: Annotated[str | None, typer.Option(help="student or teacher; what the preset says if left out.")] = None,
     train_files: Annotated[list[str] | None, typer.Option("--train", help="Training slates; may be given often.")] = None,
     valid: Annotated[str | None, typer.Option(help="Validation slates.")] = None,
     teacher: Annotated[str | None, typer.Option(help="stored, labels, or a teacher's name, perhaps with +purchase.")] = None,
@@ -204,8 +184,10 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
 ) -> None:
-    """Train a student from a preset; a rerun of the same command goes on where a killed one stopped."""
+    """Train a student or a teacher from a preset; a rerun of the same command goes on where a killed one stopped."""
+    preset = preset or ("beauty-teacher" if role == "teacher" else "beauty-spd")
     chosen = Preset.read(preset).changed(
+        role=role,
         train=tuple(train_files) if train_files else None,
         valid=valid,
         teacher=teacher,
@@ -224,6 +206,8 @@ def command(
     if out is None and (Path("sample_data") / "checkpoints" / name).exists():
         raise TrainingError(f"a checkpoint {name!r} is already there; name the folder to write with --out")
     target = out or Path("sample_data") / "checkpoints" / name
-    train_preset(chosen, run_folder=run_folder, out=target, device=device, dtype=dtype)
+    recipe = train_teacher if chosen.role == "teacher" else train_preset
+    recipe(chosen, run_folder=run_folder, out=target, device=device, dtype=dtype)
     if PartialState().is_main_process:
-        typer.echo(f"saved {target}; measure it with `python -m spd_core evaluate SLATES.jsonl --checkpoint {target}`")
+        flag = f"--ranker teacher:{target}" if chosen.role == "teacher" else f"--checkpoint {target}"
+        typer.echo(f"saved {target}; measure it with `python -m spd_core evaluate SLATES.jsonl {flag}`")

@@ -1,6 +1,7 @@
 """The training loop: plan, step, validate, save, and go on where a killed run stopped.
 
-It knows a `Source` of score matrices and the losses; not where slates came from, nor what a checkpoint looks like.
+It knows a `Learner`: something with parameters, batches, a loss and a validation; not what it learns, nor what a checkpoint
+looks like. `students` and `writers` are the two that there are.
 """
 
 from __future__ import annotations
@@ -8,26 +9,70 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
-from torch import Tensor
+from torch import Tensor, nn
 
 from spd_core.errors import TrainingError
-from spd_core.loss import click_cross_entropy, sinkhorn_cross_entropy
-from spd_core.model import Student, StudentConfig
 from spd_core.training.examples import plan_epoch
 from spd_core.training.masters import MasterWeights, rate_factor
 from spd_core.training.run_files import RunFiles
 from spd_core.training.settings import TrainSettings
-from spd_core.training.sources import Source, TrainingBatch, Variation
-from spd_core.training.validation import Validation, validate
+from spd_core.training.sources import Variation
 
 logger = logging.getLogger(__name__)
+
+
+class Batch(Protocol):
+    """Slates of one forward pass."""
+
+    @property
+    def slate_count(self) -> int:
+        """B."""
+
+    @property
+    def token_count(self) -> int:
+        """Real tokens, or what stands for them."""
+
+
+class Report(Protocol):
+    """Result of a validation."""
+
+    @property
+    def auc(self) -> float:
+        """What the best weights are chosen by."""
+
+    def as_dict(self) -> dict[str, float]:
+        """Rounded values by name."""
+
+
+class Learner(Protocol):
+    """What a run trains."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Put into training and evaluation mode."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """A number a training slate that grows with its prompt."""
+
+    def batches(self, indices: Sequence[int], vary: Variation) -> Iterator[Any]:
+        """The training slates at `indices` as `Batch`es of bounded size."""
+
+    def loss(self, batch: Any) -> Tensor:
+        """Scalar mean loss over the slates of a batch."""
+
+    def parameter_groups(self) -> list[tuple[list[nn.Parameter], float, float]]:
+        """(parameters, peak rate, decay) of what is trained."""
+
+    def validate(self) -> Report:
+        """How good it is on held-out slates."""
 
 
 @dataclass
@@ -52,19 +97,17 @@ class RunState:
 class Run:
     """What a training run is made of."""
 
-    student: Student
-    source: Source
-    valid: Source
+    learner: Learner
     settings: TrainSettings
     files: RunFiles
     progress: Callable[[dict[str, Any]], None] = lambda entry: None
 
 
 def train(run: Run) -> RunState:
-    """The student trained in place, left with the weights that the settings say to keep.
+    """The learner trained in place, left with the weights that the settings say to keep.
 
     Args:
-        run: student, sources, settings, files of the run, and a callback that gets each log entry.
+        run: learner, settings, files of the run, and a callback that gets each log entry.
 
     Returns:
         State of the finished run.
@@ -73,13 +116,13 @@ def train(run: Run) -> RunState:
         TrainingError: the loss or gradient stayed not finite, or the saved state belongs to other settings.
     """
     processes = PartialState()
-    masters = MasterWeights(parameter_groups(run.student, run.settings))
+    masters = MasterWeights(run.learner.parameter_groups())
     state = run.files.restore(masters, RunState, run.settings)
     total = total_steps(run)
     started = time.monotonic() - state.seconds
     batches = remaining_batches(run, state.step, total)
     for epoch, indices in batches:
-        run.student.train()
+        run.learner.module.train()
         torch.manual_seed(hash((run.settings.seed, state.step, processes.process_index)) & 0x7FFFFFFF)
         loss, tokens = accumulate(run, masters, indices, epoch)
         norm = masters.step(rate_factor(state.step, total, run.settings.warmup_share), run.settings.clip_norm)
@@ -97,17 +140,8 @@ def train(run: Run) -> RunState:
             break
     if run.settings.keep == "best":
         run.files.restore_best(masters)
-    run.student.eval()
+    run.learner.module.eval()
     return state
-
-
-def parameter_groups(student: Student, settings: TrainSettings) -> list[tuple[list[Any], float, float]]:
-    """(parameters, peak rate, decay) of the adapters, of the head's matrices, and of its vectors (never decayed)."""
-    adapters = [p for name, p in student.model.named_parameters() if "lora_" in name and p.requires_grad]
-    matrices = [p for p in student.head.parameters() if p.ndim > 1]
-    vectors = [p for p in student.head.parameters() if p.ndim <= 1]
-    rate = settings.head_learning_rate
-    return [(adapters, settings.learning_rate, 0.0), (matrices, rate, settings.weight_decay), (vectors, rate, 0.0)]
 
 
 def step_slates(settings: TrainSettings) -> int:
@@ -117,7 +151,7 @@ def step_slates(settings: TrainSettings) -> int:
 
 def total_steps(run: Run) -> int:
     """Steps of the whole run."""
-    an_epoch = len(plan_epoch(run.source.lengths, batch=step_slates(run.settings), seed=run.settings.seed, epoch=0))
+    an_epoch = len(plan_epoch(run.learner.lengths, batch=step_slates(run.settings), seed=run.settings.seed, epoch=0))
     return max(1, round(run.settings.epochs * an_epoch))
 
 
@@ -125,7 +159,7 @@ def remaining_batches(run: Run, done: int, total: int) -> Iterator[tuple[int, li
     """(epoch, slate indices) of each step from `done` to `total`."""
     step, epoch = 0, 0
     while step < total:
-        plan = plan_epoch(run.source.lengths, batch=step_slates(run.settings), seed=run.settings.seed, epoch=epoch)
+        plan = plan_epoch(run.learner.lengths, batch=step_slates(run.settings), seed=run.settings.seed, epoch=epoch)
         for indices in plan:
             if step >= total:
                 return
@@ -140,9 +174,9 @@ def accumulate(run: Run, masters: MasterWeights, indices: list[int], epoch: int)
     processes = PartialState()
     mine = indices[processes.process_index :: processes.num_processes]
     loss_sum = torch.zeros(2, dtype=torch.float64)
-    for batch in run.source.batches(mine, Variation(epoch, step_key=indices[0])):
-        loss = slate_loss(run.source.score(batch), batch, run.student.config, run.settings)
-        share = len(batch.targets.positions) / len(indices)
+    for batch in run.learner.batches(mine, Variation(epoch, step_key=indices[0])):
+        loss = run.learner.loss(batch)
+        share = batch.slate_count / len(indices)
         (loss * share).backward()
         masters.collect()
         loss_sum += torch.tensor([float(loss.detach()) * share, batch.token_count], dtype=torch.float64)
@@ -150,18 +184,6 @@ def accumulate(run: Run, masters: MasterWeights, indices: list[int], epoch: int)
         masters.reduce_over_processes()
         loss_sum = reduce(loss_sum.to(processes.device), "sum").cpu()
     return float(loss_sum[0]), int(loss_sum[1])
-
-
-def slate_loss(matrix: Tensor, batch: TrainingBatch, config: StudentConfig, settings: TrainSettings) -> Tensor:
-    """Scalar mean loss over the slates of a batch, as the settings' signal asks for."""
-    targets, sinkhorn = batch.targets, {"tau": config.tau, "iterations": config.sinkhorn_iterations}
-    clicks = settings.signal == "clicks" or settings.click_weight > 0
-    click = click_cross_entropy(matrix, targets.relevant, targets.candidate_mask, **sinkhorn) if clicks else None  # type: ignore[arg-type]
-    if settings.signal == "clicks":
-        assert click is not None
-        return click
-    loss = sinkhorn_cross_entropy(matrix, targets.positions, targets.candidate_mask, **sinkhorn)  # type: ignore[arg-type]
-    return loss if click is None else loss + settings.click_weight * click
 
 
 def check_finite(loss: float, norm: float, step: int) -> None:
@@ -193,7 +215,7 @@ def record(run: Run, state: RunState, total: int, *, loss: float, norm: float) -
 
 def keep_best(run: Run, masters: MasterWeights, state: RunState) -> None:
     """Validate, log, and keep the weights aside if the AUC is the best so far."""
-    result: Validation = validate(run.student, run.valid, run.settings.batch_slates)
+    result = run.learner.validate()
     state.last_metrics, state.last_step = result.as_dict(), state.step
     entry = {"step": state.step, "valid": result.as_dict()}
     if result.auc > state.best_auc:

@@ -36,6 +36,8 @@ class TrainSettings(BaseModel):
     """Share of the steps with rising rate; the rest falls along a cosine to 0."""
     clip_norm: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient."""
+    frozen_layers: int = Field(default=0, ge=0)
+    """Lowest layers of the backbone whose adapters stay as the run found them; what lies below costs no backward pass."""
     subset_share: float = Field(default=0.0, ge=0, le=1)
     """Share of steps whose slates are cut to a random size of 5 or more candidates."""
     extend_share: float = Field(default=0.0, ge=0, le=1)

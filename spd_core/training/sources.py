@@ -46,6 +46,11 @@ class TrainingBatch(NamedTuple):
     targets: Targets
     token_count: int
 
+    @property
+    def slate_count(self) -> int:
+        """B."""
+        return len(self.targets.positions)
+
 
 class Variation(NamedTuple):
     """Which pass and which step the slates are varied for."""
