@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 from spd_core.backbone_files import EMBEDDED_BACKBONE
-from spd_core.checkpoint_config import TrainingFacts
+from spd_core.checkpoint_config import TeacherSettings, TrainingFacts
 from spd_core.checkpoints import save_student
-from spd_core.model import Student
+from spd_core.model import LoraSettings, Student
+from spd_core.teacher_checkpoints import save_teacher
+from spd_core.teachers.autoregressive import AutoregressiveTeacher
 
 REPORT = {"decoder": "hungarian", "n": 9, "metrics": {"AUC": {"mean": 0.7123, "low": 0.6, "high": 0.8}}}
 FACTS = TrainingFacts(
@@ -21,6 +23,8 @@ FACTS = TrainingFacts(
     minutes=1.0,
     metrics={"evaluations": {"valid.jsonl.gz": REPORT}},
 )
+
+TINY_WRITER = TeacherSettings(lora=LoraSettings(rank=2, alpha=4.0))
 
 
 def make_home(folder: Path, backbone: Path) -> Path:
@@ -36,3 +40,10 @@ def make_checkpoints(folder: Path, student: Student) -> Path:
     card = "# Card\n\n![picture](http://example.com/x.png)"
     save_student(renamed, folder / "tiny-spd", facts=FACTS, model_card=card)
     return folder
+
+
+def save_tiny_teacher(folder: Path, teacher: AutoregressiveTeacher) -> Path:
+    """Checkpoint of the teacher, saved in `folder` as the trained `tiny-teacher`."""
+    backbone = dataclasses.replace(teacher.backbone, backbone_id=EMBEDDED_BACKBONE)
+    renamed = dataclasses.replace(teacher, backbone=backbone)
+    return save_teacher(renamed, folder / "tiny-teacher", settings=TINY_WRITER, facts=FACTS, model_card="# Card\n")

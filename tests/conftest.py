@@ -6,6 +6,7 @@ reason where what they need is missing.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,16 +17,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of the hub client: a tes
 
 import pytest
 import torch
-from app_machine import make_checkpoints, make_home
+from app_machine import TINY_WRITER, make_checkpoints, make_home, save_tiny_teacher
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3Model
 
 from spd_core.backbone import Backbone, load_backbone
 from spd_core.backbone_files import find_backbone
 from spd_core.errors import BackboneError
-from spd_core.model import LoraSettings, Student, StudentConfig, build_student
+from spd_core.model import LoraSettings, Student, StudentConfig, attach_lora, build_student
 from spd_core.prompts import TEMPLATES
 from spd_core.slate import Item, Slate, UserContext
+from spd_core.teachers.autoregressive import AutoregressiveTeacher, output_weights_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -45,6 +47,7 @@ SHAPE = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "initializer_range": 0.2,
+    "tie_word_embeddings": True,
 }
 
 
@@ -140,6 +143,26 @@ def tiny_student(tiny_backbone_dir: Path) -> Student:
         if "lora_" in name:
             torch.nn.init.normal_(parameter, std=0.2)
     return student.eval()
+
+
+@pytest.fixture(scope="session")
+def tiny_teacher(tiny_backbone_dir: Path) -> AutoregressiveTeacher:
+    """A teacher with random adapters that do change the backbone, attached; shared, so never changed by a test."""
+    torch.manual_seed(2)
+    backbone = load_backbone(str(tiny_backbone_dir), device="cpu", dtype="float32")
+    weights = output_weights_of(backbone, tiny_backbone_dir)
+    adapted = dataclasses.replace(backbone, model=attach_lora(backbone.model, TINY_WRITER.lora).eval())
+    for name, parameter in adapted.model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return AutoregressiveTeacher(adapted, weights, TEMPLATES["shop"], "tiny-teacher")
+
+
+@pytest.fixture(scope="session")
+def tiny_teacher_dir(tiny_teacher: AutoregressiveTeacher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoint folder of the tiny teacher, bound to the backbone that stands for the embedded one; read only."""
+    folder = tmp_path_factory.mktemp("teachers")
+    return save_tiny_teacher(folder, tiny_teacher)
 
 
 def new_slate(

@@ -129,7 +129,7 @@ def write_all(
     positions = (mask.cumsum(dim=1) - 1).clamp_min(0)  # (B, T)
     cache, passes = DynamicCache(config=model.config), 0
     while True:
-        inputs = {"input_ids": ids, "position_ids": positions, "past_key_values": cache, "use_cache": True}
+        inputs = {"input_ids": ids, "position_ids": positions, "cache": cache, "use_cache": True}
         if not bool(mask.all()):
             inputs["attention_mask"] = mask
         hidden = model(**inputs).last_hidden_state[:, -1]  # (B, D)
