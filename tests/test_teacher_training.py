@@ -32,7 +32,7 @@ from spd_core.training.students import freeze_layers, trainable_adapters
 from spd_core.training.writers import WritingLearner, collate_answers, random_order_nats, rank_weight
 
 MakeSlate = Callable[..., Slate]
-SETTINGS = TrainSettings(batch_slates=4, learning_rate=5e-3)
+SETTINGS = TrainSettings(batch_slates=4, learning_rate=1e-2)
 
 
 def ranked_slates(make_slate: MakeSlate, count: int, n: int) -> list[Slate]:
