@@ -1,11 +1,14 @@
-"""`bench`: what a ranking costs on this machine, stage by stage, beside the bare prefill of the same token ids."""
+"""`bench`: what a ranking costs on this machine, stage by stage, beside the bare prefill of the same token ids.
+
+With a teacher it also lets the student and the teacher rank the same slates in turn.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +17,10 @@ from spd_core.datasets import read_slates
 from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, Spread, measure_latency
 from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.bench_teacher import SIZES, Contest, measure_contest, slates_of_sizes, write_contests
 from spd_core.slate import Slate
+from spd_core.teacher_checkpoints import load_teacher
+from spd_core.teachers.autoregressive import MODES
 
 DEFAULT_SLATES = Path(__file__).resolve().parents[2] / "sample_data" / "slates" / "shoppers.jsonl"
 
@@ -45,11 +51,45 @@ def bench(
         SpdError: a bad option, or no such slate.
     """
     student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
-    slate = _choose_slate(slates, slate_id, student.config.positions)
+    slate = choose_slate(slates, slate_id, student.config.positions)
     return measure_latency(student, slate, decoder=decoder, repeats=n, warmup=warmup)
 
 
-def _choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
+def bench_teacher(
+    checkpoint: str,
+    teacher: str,
+    slates: str | Path = DEFAULT_SLATES,
+    *,
+    slate_id: str | None = None,
+    sizes: Sequence[int] = SIZES,
+    n: int = 5,
+    backbone: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> list[Contest]:
+    """The student against a teacher, constrained and free, on one slate cut to each size; arguments as in `bench`, and:
+
+    Args:
+        teacher: checkpoint of an autoregressive teacher.
+        sizes: candidates N.
+        n: turns measured of each.
+
+    Raises:
+        SpdError: a bad option, or no such slate.
+    """
+    student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
+    writer = load_teacher(teacher, backbone=backbone, device=device, dtype=dtype)
+    slate = choose_slate(slates, slate_id, student.config.positions)
+    rivals = [writer.with_mode(mode) for mode in MODES]
+    return [measure_contest(student, rivals, cut, repeats=n) for cut in slates_of_sizes(slate, sizes)]
+
+
+def choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
+    """The slate of that id, or the largest one of at most `positions` candidates.
+
+    Raises:
+        SpdError: there is none.
+    """
     chosen: Slate | None = None
     for slate in read_slates(slates):
         if slate_id is not None and slate.slate_id != slate_id:
@@ -85,21 +125,18 @@ def command(
     n: Annotated[int, typer.Option("--n", help="Rides measured.")] = 20,
     warmup: Annotated[int, typer.Option(help="Rides before them that are not counted.")] = 3,
     decoder: DecoderOption = "hungarian",
+    teacher: Annotated[str | None, typer.Option(help="Checkpoint of a teacher to race, constrained and free.")] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Candidates of a raced slate; may be given often.")] = None,
+    turns: Annotated[int, typer.Option(help="Races measured of each size.")] = 5,
     backbone: BackboneOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Time each stage from tokens to ranking on this machine."""
-    report = bench(
-        checkpoint,
-        slates,
-        slate_id=slate_id,
-        n=n,
-        warmup=warmup,
-        decoder=decoder,
-        backbone=backbone,
-        device=device,
-        dtype=dtype,
-    )
-    typer.echo(json.dumps(report.to_json()) if as_json else "\n".join(write_report(report, checkpoint)))
+    place: dict[str, Any] = {"slate_id": slate_id, "backbone": backbone, "device": device, "dtype": dtype}
+    report = bench(checkpoint, slates, n=n, warmup=warmup, decoder=decoder, **place)
+    contests = bench_teacher(checkpoint, teacher, slates, sizes=size or SIZES, n=turns, **place) if teacher else []
+    record = report.to_json() | ({"contests": [contest.to_json() for contest in contests]} if contests else {})
+    lines = [*write_report(report, checkpoint), *(["", *write_contests(contests)] if contests else [])]
+    typer.echo(json.dumps(record) if as_json else "\n".join(lines))
