@@ -1,6 +1,6 @@
 """`bench`: what a ranking costs on this machine, stage by stage, beside the bare prefill of the same token ids.
 
-With a teacher it also lets the student and the teacher rank the same slates in turn.
+With a teacher it also lets the student and the teacher rank the same slates in turn. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from spd_core.capacity import Capacity, measure_capacity
 from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates
 from spd_core.errors import SpdError
@@ -84,6 +85,21 @@ def bench_teacher(
     return [measure_contest(student, rivals, cut, repeats=n) for cut in slates_of_sizes(slate, sizes)]
 
 
+def bench_capacity(
+    checkpoint: str,
+    report: LatencyReport,
+    slates: str | Path = DEFAULT_SLATES,
+    *,
+    backbone: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Capacity:
+    """What the machine can do beside what `report` of the same slate measured; arguments as in `bench`."""
+    student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
+    slate = choose_slate(slates, report.slate_id, student.config.positions)
+    return measure_capacity(student, slate, prefill_ms=report.bare_prefill.median_ms, tokens=report.tokens)
+
+
 def choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
     """The slate of that id, or the largest one of at most `positions` candidates.
 
@@ -116,6 +132,17 @@ def write_report(report: LatencyReport, checkpoint: str) -> Iterator[str]:
     yield f"total / bare prefill {report.ratio:.3f}; {report.decoder} {report.assignment_share:.2%} of the total"
 
 
+def write_capacity(room: Capacity) -> Iterator[str]:
+    """Lines of a table for people."""
+    yield f"matrix product peak {room.gemm_tflops:.2f} TFLOP/s; memory at most {room.peak_memory_mib:.0f} MiB"
+    yield f"bare prefill {room.prefill_gflop:.0f} GFLOP at {room.prefill_tflops:.2f} TFLOP/s, {room.peak_share:.0%} of the peak"
+    for rate in room.batches:
+        yield f"batch {rate.batch:>3}: {rate.slates_per_s:7.2f} slates/s (median of {rate.time.n})"
+    for solver in room.solver:
+        name = f"assignment, N = {solver.candidates:>4}, {solver.kind:<12}"
+        yield f"{name}{solver.time.median_ms:>11.3f} ms (median of {solver.time.n})"
+
+
 def command(
     checkpoint: CheckpointOption,
     slates: Annotated[str, typer.Option(help="File to take the slate from; default: the sample slates.")] = str(
@@ -128,6 +155,9 @@ def command(
     teacher: Annotated[str | None, typer.Option(help="Checkpoint of a teacher to race, constrained and free.")] = None,
     size: Annotated[list[int] | None, typer.Option(help="Candidates of a raced slate; may be given often.")] = None,
     turns: Annotated[int, typer.Option(help="Races measured of each size.")] = 5,
+    capacity: Annotated[
+        bool, typer.Option("--capacity", help="Also matrix product peak, batch throughput, solver times, memory.")
+    ] = False,
     backbone: BackboneOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -136,7 +166,15 @@ def command(
     """Time each stage from tokens to ranking on this machine."""
     place: dict[str, Any] = {"slate_id": slate_id, "backbone": backbone, "device": device, "dtype": dtype}
     report = bench(checkpoint, slates, n=n, warmup=warmup, decoder=decoder, **place)
-    contests = bench_teacher(checkpoint, teacher, slates, sizes=size or SIZES, n=turns, **place) if teacher else []
-    record = report.to_json() | ({"contests": [contest.to_json() for contest in contests]} if contests else {})
-    lines = [*write_report(report, checkpoint), *(["", *write_contests(contests)] if contests else [])]
-    typer.echo(json.dumps(record) if as_json else "\n".join(lines))
+    record, lines = report.to_json(), list(write_report(report, checkpoint))
+    if capacity:
+        room = bench_capacity(checkpoint, report, slates, backbone=backbone, device=device, dtype=dtype)
+        record["capacity"] = room.to_json()
+        lines += ["", *write_capacity(room)]
+    if teacher:
+        contests = bench_teacher(checkpoint, teacher, slates, sizes=size or SIZES, n=turns, **place)
+        record["contests"] = [contest.to_json() for contest in contests]
+        lines += ["", *write_contests(contests)]
+    if not as_json:
+        typer.echo("\n".join(lines))
+    typer.echo(json.dumps(record, separators=(",", ":")))
