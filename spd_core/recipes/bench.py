@@ -135,7 +135,8 @@ def write_report(report: LatencyReport, checkpoint: str) -> Iterator[str]:
 def write_capacity(room: Capacity) -> Iterator[str]:
     """Lines of a table for people."""
     yield f"matrix product peak {room.gemm_tflops:.2f} TFLOP/s; memory at most {room.peak_memory_mib:.0f} MiB"
-    yield f"bare prefill {room.prefill_gflop:.0f} GFLOP at {room.prefill_tflops:.2f} TFLOP/s, {room.peak_share:.0%} of the peak"
+    share = f"{room.peak_share:.0%} of the peak"
+    yield f"bare prefill {room.prefill_gflop:.0f} GFLOP at {room.prefill_tflops:.2f} TFLOP/s, {share}"
     for rate in room.batches:
         yield f"batch {rate.batch:>3}: {rate.slates_per_s:7.2f} slates/s (median of {rate.time.n})"
     for solver in room.solver:
