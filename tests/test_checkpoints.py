@@ -315,7 +315,7 @@ def test_a_loaded_backbone_of_another_depth_is_refused(pristine: Path, tiny_back
 def test_a_backbone_that_is_not_on_disk_is_asked_for(pristine: Path) -> None:
     with pytest.raises(CheckpointError, match=r"'tiny-llama' is neither .* give its folder with --backbone DIR"):
         load_student(pristine)
-    with pytest.raises(BackboneError, match=r"--backbone no-such-model to download it"):
+    with pytest.raises(BackboneError, match=r"run `python -m spd_core prepare --backbone no-such-model` to download it"):
         load_student(pristine, backbone="no-such-model")
 
 
