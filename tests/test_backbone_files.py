@@ -68,7 +68,7 @@ def test_a_missing_backbone_names_the_command_that_brings_it(empty_home: Path, n
 
 @pytest.mark.parametrize("name", ["nobody/no-such-model", "no-such-folder/of/mine"])
 def test_a_hub_model_that_is_not_on_disk_names_the_command_that_downloads_it(name: str) -> None:
-    message = f"backbone '{name}' is neither a folder nor on disk; run `python -m spd_core prepare` --backbone {name}"
+    message = f"backbone '{name}' is neither a folder nor on disk; run `python -m spd_core prepare --backbone {name}`"
     with pytest.raises(BackboneError, match=message):
         find_backbone(name)
 
