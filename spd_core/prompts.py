@@ -68,7 +68,7 @@ TEMPLATES = {
     for template in (
         Template("shop"),
         Template("films", history_header="Watched before:\n", fields=("title", "category"), history_limit=10),
-        Template("passages", candidates_header="Passages:\n", fields=("title",), candidate_cap=64),
+        Template("passages", candidates_header="Passages:\n", fields=("title",), candidate_cap=44),
     )
 }
 
