@@ -33,6 +33,7 @@ RECIPES = {
     "rank": Recipe("spd_core.recipes.rank:command", "Rank each slate of a file with a checkpoint."),
     "evaluate": Recipe("spd_core.recipes.evaluate:command", "Measure a checkpoint on slates with labels."),
     "train": Recipe("spd_core.recipes.train:command", "Train a student from a preset."),
+    "label": Recipe("spd_core.recipes.label:command", "Rank each slate with a teacher, for students to learn from."),
     "bench": Recipe("spd_core.recipes.bench:command", "Time each stage from tokens to ranking on this machine."),
     "samples": Recipe("spd_core.recipes.make_samples:main", "Write the synthetic sample slates again."),
 }

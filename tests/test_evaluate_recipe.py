@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from spd_core import __main__ as command_line
 from spd_core.checkpoint_config import TrainingFacts, read_config
 from spd_core.checkpoints import load_student, save_student
-from spd_core.datasets import write_jsonl
+from spd_core.datasets import load_slates, write_jsonl
 from spd_core.decoding import DECODERS
 from spd_core.errors import CheckpointError, SpdError
-from spd_core.metrics import MetricCollector, MetricRow
+from spd_core.metrics import MetricCollector, MetricRow, evaluate_rankings
 from spd_core.model import Student
-from spd_core.recipes.evaluate import Evaluation, evaluate_file, fit_floors, format_report
+from spd_core.recipes.evaluate import evaluate_file
+from spd_core.recipes.evaluation import Evaluation, format_report
+from spd_core.recipes.label import label_file
 from spd_core.recipes.model_card import record_report
+from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, split_choice
 from spd_core.recipes.shards import Shard
 from spd_core.slate import Slate
+from spd_core.teachers import TEACHERS
+from spd_core.teachers.autoregressive import AutoregressiveTeacher
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +53,31 @@ def slate_file(make_slate: Callable[..., Slate], tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="module")
-def report(checkpoint: str, slate_file: str, tiny_backbone_dir: Path) -> dict:
-    floors = fit_floors(["random", "input_order"], [slate_file], None)
+def loading(tiny_backbone_dir: Path) -> Loading:
+    return Loading(backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def report(checkpoint: str, slate_file: str, loading: Loading) -> dict:
     return evaluate_file(
-        slate_file,
-        checkpoint=checkpoint,
-        decoders=list(DECODERS),
-        floors=floors,
-        backbone=str(tiny_backbone_dir),
-        device="cpu",
-        dtype="float32",
+        slate_file, checkpoint=checkpoint, decoders=list(DECODERS), rankers=["random", "input_order"], loading=loading
     )
+
+
+@pytest.fixture(scope="module")
+def label_path(slate_file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Labels of the slates by the teacher `random`."""
+    path = tmp_path_factory.mktemp("labels") / "labels.jsonl"
+    label_file(slate_file, path, teacher="random")
+    return path
+
+
+@pytest.fixture(scope="module")
+def contest(tiny_teacher_dir: Path, checkpoint: str, label_path: Path, slate_file: str, loading: Loading) -> dict:
+    """Report without --checkpoint: a teacher in both modes, two decoders of a student, labels and a floor."""
+    teacher, student = f"teacher:{tiny_teacher_dir}", f"student:{checkpoint}"
+    names = [teacher, f"{teacher}:free", student, f"{student}:first_column", f"labels:{label_path}", "random"]
+    return evaluate_file(slate_file, rankers=names, loading=loading)
 
 
 def test_every_ranker_is_measured_on_the_same_slates(report: dict) -> None:
@@ -93,18 +114,112 @@ def test_report_is_plain_json_and_its_table_names_every_ranker(report: dict) -> 
     assert "Recall@10 is 1 for any order on 12 of 12 slates" in text
 
 
-def test_unknown_ranker_and_decoder_are_named(checkpoint: str, slate_file: str) -> None:
-    with pytest.raises(SpdError, match="unknown ranker 'oracle'"):
-        fit_floors(["oracle"], [slate_file], None)
+BAD_RANKERS = {
+    "oracle": r"unknown ranker 'oracle'; choose from brand, .*labels:FILE, .*teacher:ID:free",
+    "student": r"unknown ranker 'student'",
+    "student:tiny:coin": r"unknown decoder 'coin'; choose from",
+    "teacher:tiny:wild": r"unknown decoding mode 'wild'; choose from constrained, free",
+    "teacher:nobody": r"unknown checkpoint 'nobody'",
+    "labels:nowhere.jsonl": r"data file 'nowhere\.jsonl' is neither here nor in",
+}
+
+
+@pytest.mark.parametrize("name", BAD_RANKERS)
+def test_a_ranker_that_cannot_be_is_named(name: str) -> None:
+    with pytest.raises(SpdError, match=BAD_RANKERS[name]):
+        build_rankers([name], Loading(device="cpu"))
+
+
+def test_unknown_decoder_and_nothing_to_measure_are_named(checkpoint: str, slate_file: str) -> None:
     with pytest.raises(SpdError, match="unknown decoder 'coin'"):
         evaluate_file(slate_file, checkpoint=checkpoint, decoders=["coin"])
+    with pytest.raises(SpdError, match="nothing to measure: name a student with --checkpoint, or a --ranker"):
+        evaluate_file(slate_file)
+
+
+def test_every_floor_can_stand_in_a_table(slate_file: str) -> None:
+    report = evaluate_file(slate_file, rankers=list(TEACHERS))
+    assert list(report["rankers"]) == list(TEACHERS)
+    assert set(TEACHERS) < set(FORMS)
+    assert report["decoder"] == next(iter(TEACHERS))
+    assert (report["checkpoint"], report["answers"], report["provenance"]) == (None, {}, {})
+    assert format_report(report).startswith("reference on slates.jsonl: n = 12")
+
+
+def test_teachers_students_labels_and_floors_stand_in_one_table(contest: dict, tiny_teacher_dir: Path) -> None:
+    main = f"teacher:{tiny_teacher_dir}"
+    assert len(contest["rankers"]) == 6
+    assert {row["AUC"]["n"] for row in contest["rankers"].values()} == {12}
+    assert (contest["checkpoint"], contest["decoder"]) == (tiny_teacher_dir.name, main)
+    assert contest["metrics"] == contest["rankers"][main]
+    assert set(contest["differences"]) == set(contest["rankers"]) - {main}
+    assert contest["provenance"]["checkpoint"] == "tiny-teacher"
+    assert len(contest["provenance"]["fingerprint"]) == 16
+    assert contest["ranker_provenance"][f"{main}:free"] == contest["provenance"]
+
+
+def test_a_student_among_rankers_is_measured_as_the_main_one_is(contest: dict, report: dict, checkpoint: str) -> None:
+    for decoder, name in (("hungarian", f"student:{checkpoint}"), ("first_column", f"student:{checkpoint}:first_column")):
+        assert contest["rankers"][name] == report["rankers"][decoder]
+
+
+def test_labels_are_measured_as_the_teacher_that_wrote_them(contest: dict, label_path: Path) -> None:
+    assert contest["rankers"][f"labels:{label_path}"] == contest["rankers"]["random"]
+    assert contest["ranker_provenance"][f"labels:{label_path}"] == {"teacher": "random"}
+
+
+def test_answers_are_counted_by_kind(contest: dict, tiny_teacher_dir: Path, label_path: Path) -> None:
+    answers = contest["answers"]
+    main, free, labels = f"teacher:{tiny_teacher_dir}", f"teacher:{tiny_teacher_dir}:free", f"labels:{label_path}"
+    assert set(answers) == {main, free, labels}
+    assert (answers[main]["n"], answers[main]["valid_rate"], answers[main]["kinds"]["ok"]) == (13, 1.0, 13)
+    assert answers[free]["kinds"]["ok"] < 13  # random weights write no ranking
+    assert sum(answers[free]["kinds"].values()) == 13
+    text = format_report(contest)
+    assert "answers as written" in text
+    wrong = 13 - answers[free]["kinds"]["ok"]
+    assert f"{free}: {wrong} of 13 answers were not valid as written and count as repaired" in text
+
+
+def test_a_teacher_is_measured_by_what_it_writes(contest: dict, tiny_teacher: AutoregressiveTeacher, slate_file: str) -> None:
+    slates = [slate for slate in load_slates(slate_file) if slate.label]
+    table = evaluate_rankings(slates, [tiny_teacher.rank(slate) for slate in slates])
+    assert contest["metrics"]["AUC"]["mean"] == pytest.approx(float(table.values["AUC"].mean()))
+
+
+def test_a_slate_without_a_line_in_the_label_file_is_named(slate_file: str, tmp_path: Path) -> None:
+    label_file(slate_file, tmp_path / "few.jsonl", teacher="random", limit=3)
+    names = [f"labels:{tmp_path / 'few.jsonl'}"]
+    with pytest.raises(SpdError, match=r"few\.jsonl: has no label of slate 's3'; label the whole file, or use --limit"):
+        evaluate_file(slate_file, rankers=names)
+    assert evaluate_file(slate_file, rankers=names, limit=3)["n"] == 3
+
+
+def test_names_of_rankers_are_taken_apart() -> None:
+    assert split_choice("beauty-spd:greedy") == ("beauty-spd", "greedy")
+    assert split_choice("/a:b/beauty-spd") == ("/a:b/beauty-spd", None)
+    assert [checkpoint_of(name) for name in ("student:a:greedy", "teacher:b", "labels:c", "random")] == ["a", "b", None, None]
+
+
+def test_the_command_prints_the_table_and_writes_the_report(
+    slate_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.json"
+    words = ["evaluate", slate_file, "--ranker", "random", "--ranker", "input_order", "--limit", "6", "--out", str(out)]
+    assert command_line.main(words) == 0
+    assert capsys.readouterr().out.startswith("random on slates.jsonl: n = 6")
+    assert json.loads(out.read_text())["n"] == 6
+    assert command_line.main([*words, "--card"]) == 2
+    assert "--card writes into a checkpoint's model card; name one with --checkpoint" in capsys.readouterr().err
 
 
 def test_rows_of_processes_are_joined_in_input_order(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = [[MetricRow(f"s{k}", 2, "no_gain", ()) for k in part] for part in ((0, 2, 4), (1, 3))]
-    monkeypatch.setattr("accelerate.utils.gather_object", lambda mine: shares if isinstance(mine[0], list) else mine)
+    monkeypatch.setattr("accelerate.utils.gather_object", lambda mine: shares if isinstance(mine[0], list) else mine * 2)
     evaluation = Evaluation({"hungarian": MetricCollector()})
+    evaluation.kinds["hungarian"] = Counter(ok=2, missing=1)
     evaluation.gather(Shard(0, 2, "cpu"))
+    assert evaluation.kinds["hungarian"] == Counter(ok=4, missing=2)
     assert [row.slate_id for row in evaluation.collectors["hungarian"].rows] == ["s0", "s1", "s2", "s3", "s4"]
 
 
