@@ -32,6 +32,7 @@ RECIPES = {
     ),
     "rank": Recipe("spd_core.recipes.rank:command", "Rank each slate of a file with a checkpoint."),
     "evaluate": Recipe("spd_core.recipes.evaluate:command", "Measure a checkpoint on slates with labels."),
+    "diagnose": Recipe("spd_core.recipes.diagnose:command", "Look inside the score matrices of a whole slate file."),
     "train": Recipe("spd_core.recipes.train:command", "Train a student from a preset."),
     "label": Recipe("spd_core.recipes.label:command", "Rank each slate with a teacher, for students to learn from."),
     "bench": Recipe("spd_core.recipes.bench:command", "Time each stage from tokens to ranking on this machine."),

@@ -197,26 +197,6 @@ def compare_orders(
     )
 
 
-def summarise_orders(results: Sequence[OrderSensitivity]) -> dict[str, float | int | None]:
-    """The figures of many slates in one: means over slates, null where no slate has the figure."""
-    taus = [result.mean_tau for result in results if not math.isnan(result.mean_tau)]
-    gaps = [group.mean_gap for result in results for group in result.duplicates]
-    changes = [result.first_changes / len(result.positions) for result in results]
-    return {
-        "slates": len(results),
-        "mean_kendall_tau": _mean(taus),
-        "mean_rank_std": _mean([float(result.std.mean()) for result in results]),
-        "first_place_changes": _mean(changes),
-        "position_slope": _mean([result.position_effect.slope for result in results]),
-        "duplicate_groups": len(gaps),
-        "mean_duplicate_gap": _mean(gaps),
-    }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
 def _groups_that_read_the_same(slate: Slate, template: Template) -> list[tuple[int, ...]]:
     groups: dict[str, list[int]] = {}
     for index, item in enumerate(slate.candidates):

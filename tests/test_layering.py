@@ -13,7 +13,7 @@ FLOORS = (
     {"slate", "errors"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text"},
     {"backbone", "heads", "tokenization", "datasets", "order_sensitivity"},
-    {"model", "loss", "teachers", "prompt_view", "diagnosis"},
+    {"model", "loss", "teachers", "prompt_view", "diagnosis", "explanations"},
     {
         "training",
         "checkpoints",

@@ -25,7 +25,6 @@ from spd_core.order_sensitivity import (
     draw_orders,
     measure_orders,
     reordered,
-    summarise_orders,
 )
 from spd_core.pipeline import rank_slate, score_slates
 from spd_core.prompts import TEMPLATES
@@ -190,7 +189,7 @@ def test_unknown_decoder_is_refused(make_slate: MakeSlate) -> None:
         measured(make_slate(3), by_id, decoder="magic")
 
 
-def test_many_slates_stream_in_order_and_add_up(make_slate: MakeSlate) -> None:
+def test_many_slates_stream_in_order(make_slate: MakeSlate) -> None:
     slates = [make_slate(4, "a"), make_slate(1, "b"), make_slate(3, "c", titles=["soap", "soap", "oil"])]
     read: list[str] = []
 
@@ -204,9 +203,6 @@ def test_many_slates_stream_in_order_and_add_up(make_slate: MakeSlate) -> None:
     assert read == ["a"]
     rest = list(results)
     assert [result.slate_id for result in rest] == ["b", "c"]
-    summary = summarise_orders(rest)
-    assert (summary["slates"], summary["duplicate_groups"], summary["mean_duplicate_gap"]) == (2, 1, 0.0)
-    assert summarise_orders(rest[:1])["mean_kendall_tau"] is None
     assert json.loads(json.dumps(rest[1].to_json(), allow_nan=False))["duplicates"][0]["candidates"] == [0, 1]
 
 

@@ -47,6 +47,10 @@ class ForcedRanks:
         """(N,) loss one rank further down; NaN for the last."""
         return np.append(np.diag(self.losses, 1), np.nan)
 
+    def leaving_top(self, top: int) -> float:
+        """Smallest loss if the first `top` ranks must hold another set of candidates; inf if they hold all there are."""
+        return float(self.losses[:top, top:].min(initial=np.inf))
+
     @property
     def second_best_gap(self) -> float:
         """Total of the best ranking less that of the best other one; inf for a single candidate."""
@@ -87,6 +91,11 @@ def firmness(forced: ForcedRanks, *, tau: float = 1.0) -> tuple[str, ...]:
         tau: temperature of training, which makes differences of totals into log-odds: a ranking whose total is lower by
             `loss` is exp(loss / tau) times less likely in the distribution that Sinkhorn relaxes.
     """
+    return tuple(sureness(float(loss), tau=tau) for loss in forced.leaving)
+
+
+def sureness(loss: float, *, tau: float = 1.0) -> str:
+    """`FIRM`, `LEANING` or `COIN_TOSS`: how sure the best ranking is against another one whose total is lower by `loss`."""
     with np.errstate(over="ignore"):
-        odds = np.exp(forced.leaving / tau)
-    return tuple(FIRM if value >= FIRM_ODDS else COIN_TOSS if value < COIN_TOSS_ODDS else LEANING for value in odds)
+        odds = np.exp(np.float64(loss) / tau)
+    return FIRM if odds >= FIRM_ODDS else COIN_TOSS if odds < COIN_TOSS_ODDS else LEANING
