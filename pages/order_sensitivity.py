@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import controls, errors, frame, results, shuffling, state
+from pages.shared import controls, diagnosed, errors, frame, results, shuffling, state
 from pages.shared.loaders import Loaded
 from pages.shared.shuffling import Runs
 from spd_core.metrics.repeats import input_pull, mean_pairwise_tau
@@ -35,11 +35,12 @@ def page() -> None:
     with errors.shown():
         if wanted:
             run(loaded, slate, shuffles=shuffles, key=key)
-        runs = shuffling.kept_runs(key)
+        runs: Runs | None = shuffling.kept_runs(key)
         if runs is None:
             st.info(f"Not shuffled yet. Press **Shuffle and rank**: {shuffles} random orders beside the order given.")
         else:
             show(loaded, slate, runs, decoder)
+    diagnosed.offer_orders(loaded)
     frame.how_computed(FORMULAS, compare_orders, mean_pairwise_tau, input_pull)
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.shared import lab, loaders
+from pages.shared import lab, loaders, nearly
 from spd_core.datasets import load_slates
 from spd_core.decoding import DECODERS, to_positions
 from spd_core.decoding.forced_ranks import forced_ranks
 from spd_core.decoding.health import HEALTHY, NO_INFORMATION, VERDICTS
+from spd_core.decoding.near_optimal import near_optimal
 from spd_core.figures.decoder_grid import DOWN, SAME, UP, decoder_grid, grid_frame
 from spd_core.model import Student
 from spd_core.pipeline import RankingResult, rank_slate
@@ -125,7 +126,35 @@ def test_flat_matrix_is_said_to_hold_no_ranking(ready: None, monkeypatch: pytest
     assert "0 firm, 0 leaning, 10 coin-toss" in words(app)
 
 
+def test_near_rankings_follow_the_odds_that_are_asked_for(ready: None) -> None:
+    app = visit()
+    slate = loaders.shelf("demo")[0]
+    result = loaders.ranking(loaders.load("tiny-spd"), slate)
+    for odds in (2, 20):
+        app.segmented_control(key="widget near odds").set_value(f"{odds}").run()
+        assert is_well(app)
+        near = near_optimal(result.score_matrix, epsilon=result.tau * np.log(odds), limit=nearly.LIMIT)
+        assert nearly.sentence(near, odds) in words(app)
+        (table,) = [frame.value for frame in app.dataframe if "Ranks it takes" in frame.value]
+        taken = [", ".join(str(rank + 1) for rank in np.flatnonzero(row)) for row in near.reachable]
+        assert table["Ranks it takes"].tolist() == taken
+
+
 # --- what the page is made of
+
+
+def test_sentence_counts_the_near_rankings_and_says_whether_the_first_place_is_safe() -> None:
+    firm = nearly.sentence(near_optimal(20 * np.eye(4), epsilon=1.0), 3)
+    assert firm.startswith("**No other ranking** is among those whose total is within 1.00 of the best")
+    two = np.diag([20.0, 20.0, 0.2, 0.2])
+    assert "**One other ranking**" in nearly.sentence(near_optimal(two, epsilon=1.0), 3)
+    assert "2 candidates have more than one rank there; the first place is the same" in nearly.sentence(
+        near_optimal(two, epsilon=1.0), 3
+    )
+    flat = nearly.sentence(near_optimal(np.ones((5, 5)), epsilon=1.0, limit=7), 3)
+    assert "**More than 6 other rankings**" in flat
+    assert "the first place is open, too" in flat
+    assert "**5 other rankings**" in nearly.sentence(near_optimal(np.ones((3, 3)), epsilon=1.0), 3)
 
 
 def test_headline_says_whether_the_choice_of_decoder_matters(make_slate: MakeSlate) -> None:

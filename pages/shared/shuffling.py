@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ SHUFFLES = ("5", "10", "20")
 USUAL_SHUFFLES = "10"
 STEP_TOKENS = 1500
 """Most tokens of prompts between two looks at the Cancel button: about half a second on two CPU cores, on a GPU nothing."""
+SHUFFLED = "shuffled runs"
 KEPT = 8
 """Runs kept in a session."""
 SMALL_SPREAD = 0.5
@@ -46,13 +48,22 @@ def scored(loaded: Loaded, slate: Slate, *, shuffles: int) -> Iterator[Runs]:
         SpdError: the slate cannot be ranked.
     """
     orders = draw_orders(slate, shuffles)
-    step = max(1, STEP_TOKENS // len(encode_slate(loaded.student, slate).input_ids))
     matrices: list[NDArray[np.float32]] = []
-    for start in range(0, len(orders), step):
-        slates = [reordered(slate, order) for order in orders[start : start + step]]
-        with inference_gate():
-            matrices += [matrix for _, matrix in score_slates(loaded.student, slates)]
+    for step in scored_slates(loaded, [reordered(slate, order) for order in orders]):
+        matrices += step
         yield Runs(orders, tuple(matrices))
+
+
+def scored_slates(loaded: Loaded, slates: Sequence[Slate]) -> Iterator[list[NDArray[np.float32]]]:
+    """Score matrices of slates of about one length, in order, a step of passes at a time; between steps a visitor may cancel.
+
+    Raises:
+        SpdError: a slate cannot be ranked.
+    """
+    step = max(1, STEP_TOKENS // len(encode_slate(loaded.student, slates[0]).input_ids))
+    for start in range(0, len(slates), step):
+        with inference_gate():
+            yield [matrix for _, matrix in score_slates(loaded.student, slates[start : start + step])]
 
 
 def run_key(loaded: Loaded, slate: Slate, shuffles: int) -> str:
@@ -60,16 +71,14 @@ def run_key(loaded: Loaded, slate: Slate, shuffles: int) -> str:
     return f"{loaded.key} {slate_digest(slate)} {shuffles}"
 
 
-def kept_runs(key: str) -> Runs | None:
-    """The run of that key, if this session has made it lately."""
-    runs: dict[str, Runs] = state.get("shuffled runs", {})
-    return runs.get(key)
+def kept_runs(key: str, shelf: str = SHUFFLED) -> Any:
+    """What was kept under that key, if this session has made it lately; else None."""
+    return state.get(shelf, {}).get(key)
 
 
-def keep_runs(key: str, runs: Runs) -> None:
+def keep_runs(key: str, runs: object, shelf: str = SHUFFLED) -> None:
     """Keep a complete run, and the latest few beside it."""
-    others: dict[str, Runs] = state.get("shuffled runs", {})
-    state.put("shuffled runs", dict([*others.items(), (key, runs)][-KEPT:]))
+    state.put(shelf, dict([*state.get(shelf, {}).items(), (key, runs)][-KEPT:]))
 
 
 def show_headline(slate: Slate, result: OrderSensitivity) -> None:
@@ -109,6 +118,8 @@ def sentences(slate: Slate, result: OrderSensitivity) -> list[str]:
         quiet = int((result.std < SMALL_SPREAD).sum())
         lines.append(f"{quiet} of {plural(len(result.std), 'candidate')} moved by less than half a place, typically.")
         lines.append(f"{plural(result.winners, 'candidate')} came first at least once.")
+    if not result.duplicates:
+        return [*lines, "No two candidates read the same here, so there is no pair that should come out side by side."]
     return lines + [_duplicates(slate, group, len(result.positions)) for group in result.duplicates]
 
 
