@@ -22,6 +22,7 @@ PAGES = {
     ],
     "Understand": [
         st.Page("pages/decoder_lab.py", title="Decoder lab"),
+        st.Page("pages/sinkhorn.py", title="Sinkhorn"),
         st.Page("pages/order_sensitivity.py", title="Order sensitivity"),
         st.Page("pages/prompt.py", title="Prompt"),
     ],

@@ -23,6 +23,28 @@ class SinkhornResult(NamedTuple):
     """(B,) largest |row sum - target|; the columns were normalised last and are exact."""
 
 
+class SinkhornPath(NamedTuple):
+    """Every iteration of the Sinkhorn operator, not only the last."""
+
+    log_assignments: Tensor
+    """(L, B, N, C) log-probabilities after each of the L rounds; the last is what `log_sinkhorn` gives."""
+    residuals: Tensor
+    """(L, B) largest |row sum - target| after each round."""
+
+
+class _Problem(NamedTuple):
+    """What every round needs to know."""
+
+    start: Tensor
+    """(B, N, C) scores / tau; a finite floor outside a slate's own square."""
+    mask: Tensor
+    """(B, N, C) bool."""
+    candidate_mask: Tensor
+    """(B, N) bool."""
+    log_row_sum: Tensor
+    """(B, 1, 1) log of the sum that each row is scaled to; 0 unless n > K."""
+
+
 def square_mask(candidate_mask: Tensor, columns: int) -> Tensor:
     """(B, N, C) bool: True where a real candidate meets one of the first n positions of its own slate of n candidates."""
     counts = candidate_mask.sum(dim=1)  # (B,)
@@ -49,6 +71,39 @@ def log_sinkhorn(
         ScoreMatrixError: tau or iterations out of range.
     Source: SPD paper, eq. 2; log-domain form as in Peyre and Cuturi, Computational Optimal Transport (2019), section 4.4.
     """
+    problem = _problem(scores, candidate_mask, tau, iterations)
+    log_s = problem.start
+    for _ in range(iterations):
+        log_s = _round(log_s, problem)
+    return SinkhornResult(torch.where(problem.mask, log_s, -torch.inf), _residual(log_s, problem))
+
+
+def sinkhorn_path(
+    scores: Tensor, candidate_mask: Tensor | None = None, *, tau: float = 1.0, iterations: int = 20
+) -> SinkhornPath:
+    """The relaxed assignment after each round of normalising rows and columns, and how far each is from its goal.
+
+    A constant added to a row of the scores changes no round. One added to a column changes the way and not the limit: the
+    rows are normalised first.
+
+    Args:
+        scores, candidate_mask, tau, iterations: as in `log_sinkhorn`; memory grows with `iterations`.
+
+    Raises:
+        ScoreMatrixError: tau or iterations out of range.
+    Source: SPD paper, eq. 2.
+    """
+    problem = _problem(scores, candidate_mask, tau, iterations)
+    log_s = problem.start
+    rounds, residuals = [], []
+    for _ in range(iterations):
+        log_s = _round(log_s, problem)
+        rounds.append(torch.where(problem.mask, log_s, -torch.inf))
+        residuals.append(_residual(log_s, problem))
+    return SinkhornPath(torch.stack(rounds), torch.stack(residuals))
+
+
+def _problem(scores: Tensor, candidate_mask: Tensor | None, tau: float, iterations: int) -> _Problem:
     if not (tau > 0 and tau < float("inf")):
         raise ScoreMatrixError(f"temperature tau is {tau}; it must be a finite number above 0")
     if iterations < 1:
@@ -59,12 +114,21 @@ def log_sinkhorn(
     columns = min(count, positions)
     mask = square_mask(candidate_mask, columns)
     counts = candidate_mask.sum(dim=1)[:, None, None].to(scores)  # (B, 1, 1)
-    log_row_sum = torch.log(counts.clamp(max=positions) / counts)  # 0 unless n > K
+    log_row_sum = torch.log(counts.clamp(max=positions) / counts)
     # A finite floor instead of -inf keeps logsumexp and its gradient free of NaN in rows that are all padding.
-    log_s = torch.where(mask, scores[:, :, :columns] / tau, torch.full_like(scores[:, :, :columns], -1e30))
-    for _ in range(iterations):
-        log_s = torch.where(mask, log_s - torch.logsumexp(log_s, dim=2, keepdim=True) + log_row_sum, log_s)
-        log_s = torch.where(mask, log_s - torch.logsumexp(log_s, dim=1, keepdim=True), log_s)
-    row_sum = torch.where(mask, log_s, -torch.inf).exp().sum(dim=2)  # (B, N)
-    error = torch.where(candidate_mask, (row_sum - log_row_sum[:, :, 0].exp()).abs(), 0.0)
-    return SinkhornResult(torch.where(mask, log_s, -torch.inf), error.amax(dim=1))
+    start = torch.where(mask, scores[:, :, :columns] / tau, torch.full_like(scores[:, :, :columns], -1e30))
+    return _Problem(start, mask, candidate_mask, log_row_sum)
+
+
+def _round(log_s: Tensor, problem: _Problem) -> Tensor:
+    """(B, N, C): rows normalised, then columns."""
+    mask = problem.mask
+    log_s = torch.where(mask, log_s - torch.logsumexp(log_s, dim=2, keepdim=True) + problem.log_row_sum, log_s)
+    return torch.where(mask, log_s - torch.logsumexp(log_s, dim=1, keepdim=True), log_s)
+
+
+def _residual(log_s: Tensor, problem: _Problem) -> Tensor:
+    """(B,) largest |row sum - target| over the real candidates."""
+    row_sum = torch.where(problem.mask, log_s, -torch.inf).exp().sum(dim=2)  # (B, N)
+    error = (row_sum - problem.log_row_sum[:, :, 0].exp()).abs()
+    return torch.where(problem.candidate_mask, error, 0.0).amax(dim=1)

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     {"slate", "errors"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text"},
-    {"backbone", "heads", "tokenization", "datasets", "order_sensitivity"},
-    {"model", "loss", "teachers", "prompt_view", "diagnosis", "explanations"},
+    {"backbone", "heads", "head_attention", "tokenization", "datasets", "order_sensitivity", "sinkhorn_flips", "layer_probe"},
+    {"model", "loss", "teachers", "prompt_view", "layer_states", "diagnosis", "explanations"},
     {
         "training",
         "checkpoints",
@@ -23,7 +23,7 @@ FLOORS = (
         "teacher_checkpoints",
         "latency",
     },
-    {"pipeline", "figures"},
+    {"pipeline", "figures", "inside", "attention_rollout"},
     {"recipes"},
     {"__init__", "__main__"},
     {"pages.shared"},

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from spd_core.decoding.hungarian import hungarian
 from spd_core.errors import ScoreMatrixError
-from spd_core.sinkhorn import log_sinkhorn, square_mask
+from spd_core.sinkhorn import log_sinkhorn, sinkhorn_path, square_mask
 
 
 def random_scores(batch: int, count: int, positions: int, seed: int = 0) -> Tensor:
@@ -154,3 +154,38 @@ def test_the_square_of_a_slate_is_as_large_as_the_slate() -> None:
     mask = square_mask(first_real([1, 3]), 4)
     assert mask.sum(dim=(1, 2)).tolist() == [1, 9]
     assert np.argwhere(mask[0].numpy()).tolist() == [[0, 0]]
+
+
+# --- every round of it
+
+
+def test_each_round_of_the_path_is_the_operator_with_that_many_iterations() -> None:
+    scores, mask = random_scores(3, 9, 50), first_real([2, 5, 9])
+    path = sinkhorn_path(scores, mask, tau=0.7, iterations=6)
+    assert path.log_assignments.shape == (6, 3, 9, 9)
+    for rounds in range(1, 7):
+        log_assignment, residual = log_sinkhorn(scores, mask, tau=0.7, iterations=rounds)
+        assert torch.equal(path.log_assignments[rounds - 1], log_assignment)
+        assert torch.equal(path.residuals[rounds - 1], residual)
+
+
+def test_row_constants_change_no_round_and_column_constants_only_the_way() -> None:
+    scores = random_scores(1, 8, 8)
+    plain, rows, columns = (
+        sinkhorn_path(matrix, iterations=500).log_assignments
+        for matrix in (
+            scores,
+            scores + 5 * random_scores(1, 8, 1, seed=1),
+            scores + 5 * random_scores(1, 1, 8, seed=2),
+        )
+    )
+    assert torch.allclose(plain, rows, atol=1e-9)
+    assert not torch.allclose(plain[0], columns[0], atol=0.1)
+    assert torch.allclose(plain[-1], columns[-1], atol=1e-9)
+
+
+def test_senseless_settings_of_a_path_are_refused() -> None:
+    with pytest.raises(ScoreMatrixError, match="temperature tau is nan"):
+        sinkhorn_path(torch.zeros(1, 2, 2), tau=float("nan"))
+    with pytest.raises(ScoreMatrixError, match="Sinkhorn iterations is -1"):
+        sinkhorn_path(torch.zeros(1, 2, 2), iterations=-1)

@@ -24,6 +24,7 @@ from spd_core.errors import SlateError, choices
 from spd_core.latency import LatencyReport, measure_latency
 from spd_core.model import Student
 from spd_core.pipeline import RankingResult, rank_slate
+from spd_core.sinkhorn_flips import TemperatureSweep, sweep_temperatures
 from spd_core.slate import Item, Slate, UserContext
 
 SHELVES = Path(__file__).resolve().parents[2] / "sample_data" / "slates"
@@ -101,6 +102,16 @@ def ranking(loaded: Loaded, slate: Slate) -> RankingResult:
 def _ranking(key: str, _model: Student, _slate: Slate) -> RankingResult:
     with inference_gate():
         return rank_slate(_model, _slate)
+
+
+def temperature_sweep(loaded: Loaded, slate: Slate, result: RankingResult) -> TemperatureSweep:
+    """What the temperature does to the score matrix of that ranking; computed once for all visitors who ask."""
+    return _sweep(_digest("sweep", slate_digest(slate), loaded.key), result)
+
+
+@st.cache_data(max_entries=64, show_spinner="Warming and cooling …")
+def _sweep(key: str, _result: RankingResult) -> TemperatureSweep:
+    return sweep_temperatures(_result.score_matrix)
 
 
 def measure(loaded: Loaded, slate: Slate, *, decoder: str, repeats: int, warmup: int) -> LatencyReport:
