@@ -33,6 +33,10 @@ class TrainingError(SpdError):
     """Training cannot start or had to stop."""
 
 
+class RemoteError(SpdError):
+    """A remote teacher cannot be asked or has not answered as it must; never holds its key."""
+
+
 def choices(kind: str, received: object, allowed: object) -> str:
     """One line that names the unknown choice and lists the known ones.
 
