@@ -28,7 +28,8 @@ def test_both_sides_are_measured_as_often(
     assert [cost.mode for cost in contest.teachers] == ["constrained", "free"]
     assert {contest.student.n, *(cost.total.n for cost in contest.teachers)} == {3}
     constrained = contest.teachers[0]
-    assert (constrained.kind, constrained.tokens, constrained.passes) == ("ok", 9 + 2 * 3 + 11, 26)  # digits, separators
+    assert (constrained.kind, constrained.tokens) == ("ok", 9 + 2 * 3 + 11)  # digits, separators
+    assert 12 < constrained.passes <= 2 * 12
     assert constrained.speed_up == pytest.approx(constrained.total.median_ms / contest.student.median_ms)
 
 

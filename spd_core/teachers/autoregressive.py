@@ -1,4 +1,4 @@
-"""The autoregressive teacher: reads a student's prompt and writes the ordinals best first, one pass a token.
+"""The autoregressive teacher: reads a student's prompt and writes the ordinals best first, in a pass or two each.
 
 It shares the backbone and the wording with the students, so that the two differ only in how a ranking comes out. It does
 not know where its weights come from; `teacher_checkpoints` does.
@@ -24,12 +24,12 @@ from spd_core.prompts import Template, build_prompt
 from spd_core.slate import Ranking, Slate
 from spd_core.teachers.answers import AnswerCancelled, OnToken, TeacherAnswer, TokenEvent, judged
 from spd_core.teachers.ordinals import SEPARATOR
-from spd_core.teachers.writing import ConstrainedWriter, FreeWriter, Writer, write_all
+from spd_core.teachers.writing import ConstrainedWriter, FreeWriter, Writer, write_all, write_permutations
 from spd_core.tokenization import encode_prompt
 
 LocalMode = Literal["free", "constrained"]
 MODES: dict[str, str] = {
-    "constrained": "only ordinals that are still unused: always a valid ranking",
+    "constrained": "the likeliest ordinal that is still unused, as a whole: always a valid ranking",
     "free": "whatever the model says, judged afterwards",
 }
 BATCH_SLATES = 16
@@ -73,8 +73,8 @@ class AutoregressiveTeacher:
 
         Args:
             slate: any slate whose prompt and answer fit the model's context.
-            on_token: called after each token.
-            is_cancelled: asked between tokens.
+            on_token: called after each step: a token where it writes freely, an ordinal where it is constrained.
+            is_cancelled: asked between steps.
 
         Raises:
             AnswerCancelled: `is_cancelled` said so.
@@ -92,14 +92,12 @@ class AutoregressiveTeacher:
             if is_cancelled() and not writer.is_done:
                 raise AnswerCancelled(f"slate {slate.slate_id!r}: cancelled after {len(writer.tokens)} tokens")
 
-        passes = write_all(
-            self.backbone.model, self.output_weights, [prompt], [writer], pad_id=self._pad_id, after_step=after_step
-        )
+        passes = self._write([prompt], [writer], after_step)
         cost = {"ms": times[-1], "passes": passes, "first_token_ms": times[0], "token_ms": tuple(times)}
         return self._answer(slate, writer, prompt_tokens=len(prompt), **cost)
 
     def answers(self, slates: Iterable[Slate], *, batch_slates: int = BATCH_SLATES) -> Iterator[TeacherAnswer]:
-        """Answers in input order, `batch_slates` consecutive slates a batch; times and passes are shared out evenly.
+        """Answers in input order, `batch_slates` consecutive slates a batch; times are shared out evenly, passes are common.
 
         Raises:
             PromptError: as in `answer`.
@@ -111,10 +109,9 @@ class AutoregressiveTeacher:
             for slate, prompt in zip(batch, prompts, strict=True):
                 self._check_length(slate, prompt)
             writers = [self.new_writer(len(slate.candidates)) for slate in batch]
-            write_all(self.backbone.model, self.output_weights, prompts, writers, pad_id=self._pad_id)
+            passes = self._write(prompts, writers)
             each_ms = (time.perf_counter() - start) * 1e3 / len(batch)
             for slate, prompt, writer in zip(batch, prompts, writers, strict=True):
-                passes = len(writer.tokens)
                 yield self._answer(slate, writer, prompt_tokens=len(prompt), ms=each_ms, passes=passes)
 
     def prompt_ids(self, slate: Slate) -> list[int]:
@@ -132,9 +129,13 @@ class AutoregressiveTeacher:
         valid = sum(len(ids) + len(separator) for ids in ordinals)
         return FreeWriter(end_ids=[tokenizer.eos_token_id], most_tokens=2 * valid + 8)
 
-    @property
-    def _pad_id(self) -> int:
-        return int(self.backbone.tokenizer.pad_token_id)
+    def _write(
+        self, prompts: Sequence[Sequence[int]], writers: Sequence[Any], after_step: Callable[[], None] = lambda: None
+    ) -> int:
+        """Passes made until all answers are written."""
+        write = write_permutations if self.mode == "constrained" else write_all
+        pad_id = int(self.backbone.tokenizer.pad_token_id)
+        return write(self.backbone.model, self.output_weights, prompts, writers, pad_id=pad_id, after_step=after_step)
 
     def _check_length(self, slate: Slate, prompt: Sequence[int]) -> None:
         ordinals, separator = ordinal_ids(self.backbone.tokenizer, len(slate.candidates))
