@@ -10,10 +10,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
-    {"slate", "errors"},
+    {"slate", "json_values", "errors"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text"},
     {"backbone", "heads", "head_attention", "tokenization", "datasets", "order_sensitivity", "sinkhorn_flips", "layer_probe"},
-    {"model", "loss", "teachers", "prompt_view", "layer_states", "diagnosis", "explanations"},
+    {"model", "loss", "teachers", "prompt_view", "layer_states", "diagnosis", "explanations", "ablation"},
     {
         "training",
         "checkpoints",
@@ -22,8 +22,10 @@ FLOORS = (
         "checkpoint_weights",
         "teacher_checkpoints",
         "latency",
+        "speed_paths",
+        "frontier_report",
     },
-    {"pipeline", "figures", "inside", "attention_rollout"},
+    {"pipeline", "figures", "inside", "attention_rollout", "race", "race_record", "capacity", "frontier"},
     {"recipes"},
     {"__init__", "__main__"},
     {"pages.shared"},
@@ -33,6 +35,8 @@ FLOORS = (
 FLOOR_OF = {unit: floor for floor, units in enumerate(FLOORS) for unit in units}
 NEIGHBOURS = {
     ("slate", "errors"),
+    ("slate", "json_values"),
+    ("json_values", "errors"),
     ("backbone", "tokenization"),
     ("checkpoints", "checkpoint_files"),
     ("checkpoints", "checkpoint_config"),
