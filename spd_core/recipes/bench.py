@@ -1,12 +1,13 @@
 """`bench`: what a ranking costs on this machine, stage by stage, beside the bare prefill of the same token ids.
 
-With a teacher it also lets the student and the teacher rank the same slates in turn. The last line is one JSON object.
+With a teacher it also lets the student and the teacher rank the same slates in turn; with a preset it needs no checkpoint.
+The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,14 @@ import typer
 from spd_core.capacity import Capacity, measure_capacity
 from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates
+from spd_core.datasets.files import write_aside
 from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, Spread, measure_latency
-from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes import BackboneOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.bench_shape import measure_shape
 from spd_core.recipes.bench_teacher import SIZES, Contest, measure_contest, slates_of_sizes, write_contests
+from spd_core.recipes.shape_report import ShapeReport, write_shape_report
+from spd_core.recipes.shapes import SHAPES
 from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import load_teacher
 from spd_core.teachers.autoregressive import MODES
@@ -100,6 +105,30 @@ def bench_capacity(
     return measure_capacity(student, slate, prefill_ms=report.bare_prefill.median_ms, tokens=report.tokens)
 
 
+def bench_shape(preset: str, *, out: str | None = None, **options: Any) -> ShapeReport:
+    """A published architecture with random weights, on every speed path and beside writing token by token.
+
+    Args:
+        preset: key of `SHAPES`.
+        out: file for the report, written anew after each measurement, so that a run that is cut off leaves one.
+        **options: of `measure_shape`.
+
+    Raises:
+        SpdError: a bad option, or not one ride could be measured.
+    """
+    for report in measure_shape(preset, **options):
+        if out is not None:
+            write_aside(out, [_json_line(report.to_json()).encode() + b"\n"])
+    if not report.rides:
+        name, reason = next(iter(report.missing.items()))
+        raise SpdError(f"preset {preset!r}: no ride could be measured; {name}: {reason}")
+    return report
+
+
+def _json_line(record: dict[str, Any]) -> str:
+    return json.dumps(record, separators=(",", ":"))
+
+
 def choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
     """The slate of that id, or the largest one of at most `positions` candidates.
 
@@ -145,7 +174,8 @@ def write_capacity(room: Capacity) -> Iterator[str]:
 
 
 def command(
-    checkpoint: CheckpointOption,
+    checkpoint: Annotated[str | None, typer.Option(help="Id under sample_data/checkpoints, or a folder.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"Instead of a checkpoint, random weights: {', '.join(SHAPES)}.")] = None,
     slates: Annotated[str, typer.Option(help="File to take the slate from; default: the sample slates.")] = str(
         DEFAULT_SLATES
     ),
@@ -162,9 +192,15 @@ def command(
     backbone: BackboneOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    out: Annotated[str | None, typer.Option(help="File for the JSON line.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time each stage from tokens to ranking on this machine."""
+    if (checkpoint is None) == (preset is None):
+        raise SpdError("give either --checkpoint, an id or folder, or --preset, a shape with random weights")
+    if preset is not None:
+        shape = bench_shape(preset, out=out, device=device, dtype=dtype, repeats=n, warmup=warmup, turns=turns)
+        return _print(shape.to_json(), write_shape_report(shape), as_json)
     place: dict[str, Any] = {"slate_id": slate_id, "backbone": backbone, "device": device, "dtype": dtype}
     report = bench(checkpoint, slates, n=n, warmup=warmup, decoder=decoder, **place)
     record, lines = report.to_json(), list(write_report(report, checkpoint))
@@ -176,6 +212,12 @@ def command(
         contests = bench_teacher(checkpoint, teacher, slates, sizes=size or SIZES, n=turns, **place)
         record["contests"] = [contest.to_json() for contest in contests]
         lines += ["", *write_contests(contests)]
+    if out is not None:
+        write_aside(out, [_json_line(record).encode() + b"\n"])
+    _print(record, lines, as_json)
+
+
+def _print(record: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
     if not as_json:
         typer.echo("\n".join(lines))
-    typer.echo(json.dumps(record, separators=(",", ":")))
+    typer.echo(_json_line(record))
