@@ -18,6 +18,7 @@ PAGES = {
     "Explore": [
         st.Page("pages/rank.py", title="Rank", default=True),
         st.Page("pages/score_matrix.py", title="Score matrix"),
+        st.Page("pages/teacher_vs_student.py", title="Teacher vs student"),
         st.Page("pages/why.py", title="What if"),
     ],
     "Understand": [

@@ -16,19 +16,28 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared.race import Line
+from spd_core import teacher_checkpoints
 from spd_core.backbone_files import spd_home
 from spd_core.checkpoint_config import CheckpointInfo
 from spd_core.checkpoints import UNTRAINED, list_checkpoints, load_student, random_student
 from spd_core.datasets import load_slates
-from spd_core.errors import SlateError, choices
+from spd_core.errors import CheckpointError, SlateError, SpdError, choices
+from spd_core.inside import Inside, look_inside
 from spd_core.latency import LatencyReport, measure_latency
 from spd_core.model import Student
 from spd_core.pipeline import RankingResult, rank_slate
+from spd_core.race_record import RaceRecord, read_record
 from spd_core.sinkhorn_flips import TemperatureSweep, sweep_temperatures
 from spd_core.slate import Item, Slate, UserContext
+from spd_core.teacher_checkpoints import TeacherInfo
+from spd_core.teachers.autoregressive import AutoregressiveTeacher
 
 SHELVES = Path(__file__).resolve().parents[2] / "sample_data" / "slates"
+RESULTS = SHELVES.parent / "results"
 WARMUP_SLATE = Slate("warm-up", UserContext(), tuple(Item(f"{place}", f"Warm-up item {place}") for place in range(10)))
+SHORT_WARMUP_SLATE = Slate("warm-up", UserContext(), WARMUP_SLATE.candidates[:2])
+"""For a teacher, which takes a pass for every token."""
 
 
 @st.cache_resource(max_entries=1, show_spinner=False)
@@ -104,6 +113,21 @@ def _ranking(key: str, _model: Student, _slate: Slate) -> RankingResult:
         return rank_slate(_model, _slate)
 
 
+def inside(loaded: Loaded, slate: Slate) -> Inside:
+    """What was seen inside the student while it scored that slate; one pass for all visitors who ask.
+
+    Raises:
+        SpdError: the slate cannot be ranked; errors are not kept.
+    """
+    return _inside(_digest("inside", slate_digest(slate), loaded.key), loaded.student, slate)
+
+
+@st.cache_data(max_entries=32, show_spinner="Looking inside …")
+def _inside(key: str, _model: Student, _slate: Slate) -> Inside:
+    with inference_gate():
+        return look_inside(_model, _slate)
+
+
 def temperature_sweep(loaded: Loaded, slate: Slate, result: RankingResult) -> TemperatureSweep:
     """What the temperature does to the score matrix of that ranking; computed once for all visitors who ask."""
     return _sweep(_digest("sweep", slate_digest(slate), loaded.key), result)
@@ -118,6 +142,60 @@ def measure(loaded: Loaded, slate: Slate, *, decoder: str, repeats: int, warmup:
     """A latency report measured now, with nothing else running a model; never cached."""
     with inference_gate():
         return measure_latency(loaded.student, slate, decoder=decoder, repeats=repeats, warmup=warmup)
+
+
+def race_now(loaded: Loaded, slate: Slate, decoder: str) -> RankingResult:
+    """The slate ranked here and now, never from the cache; the caller holds the inference gate.
+
+    Raises:
+        SpdError: the slate cannot be ranked.
+    """
+    return rank_slate(loaded.student, slate, decoder=decoder)
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def race_line() -> Line:
+    """The one line in which the races of all visitors wait."""
+    return Line(_gate())
+
+
+def teachers() -> list[TeacherInfo]:
+    """All autoregressive teachers on disk, the broken ones with their error."""
+    return teacher_checkpoints.list_teachers()
+
+
+def load_teacher(checkpoint_id: str, mode: str) -> AutoregressiveTeacher:
+    """The teacher of a checkpoint in one of its modes; loaded once for all visitors and both modes.
+
+    Raises:
+        SpdError: the backbone or the checkpoint is missing or broken.
+    """
+    info = {known.checkpoint_id: known for known in teachers()}.get(checkpoint_id)
+    if info is None:
+        raise CheckpointError(choices("teacher", checkpoint_id, [known.checkpoint_id for known in teachers()]))
+    key = _digest(checkpoint_id, str(spd_home()), _stamp(info.folder))
+    return _teacher(key, checkpoint_id).with_mode(mode)
+
+
+@st.cache_resource(max_entries=2, show_spinner="Loading the teacher …")
+def _teacher(key: str, checkpoint_id: str) -> AutoregressiveTeacher:
+    teacher = teacher_checkpoints.load_teacher(checkpoint_id)
+    with inference_gate():
+        teacher.answer(SHORT_WARMUP_SLATE)  # as in `_student`: the first pass of a process is slower than all others
+    return teacher
+
+
+def recorded_races() -> dict[str, RaceRecord | SpdError]:
+    """Recorded races that came with the app, by file name; a damaged one as its error."""
+    return {path.name: _recorded(_digest(path.name, _stat(path)), path) for path in sorted(RESULTS.glob("race-*.json"))}
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _recorded(key: str, path: Path) -> RaceRecord | SpdError:
+    try:
+        return read_record(path)
+    except SpdError as error:
+        return error
 
 
 def shelf_names() -> list[str]:
@@ -145,8 +223,11 @@ def _shelf(key: str, path: Path) -> tuple[Slate, ...]:
 
 def _stamp(folder: Path) -> str:
     """Changes when a file of the folder is replaced, so that a new training run is picked up."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return ";".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
+    return ";".join(f"{path.name} {_stat(path)}" for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _stat(path: Path) -> str:
+    return f"{path.stat().st_size} {path.stat().st_mtime_ns}"
 
 
 def _digest(*parts: str) -> str:

@@ -17,7 +17,7 @@ from spd_core.slate import Slate
 
 T = TypeVar("T")
 
-LINKED = ("checkpoint", "shelf", "slate", "decoder", "layer", "tau", "iterations")
+LINKED = ("checkpoint", "shelf", "slate", "decoder", "layer", "tau", "iterations", "teacher")
 """Choices that stand in the address, in this order."""
 OWN_SHELF = "yours"
 """Shelf of the slates that the visitor brought; they stay in the session and never go into a link."""

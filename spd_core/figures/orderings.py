@@ -14,27 +14,39 @@ from spd_core.figures.labels import row_keys
 from spd_core.figures.palette import palette
 
 Side = Literal["left", "right"]
-MOVES = ("moved up", "moved down", "stayed")
+Moves = tuple[str, str, str]
+MOVES: Moves = ("moved up", "moved down", "stayed")
 RIGHT_ROOM = 2.5
 """Width kept for titles, in units of the distance between the two orders."""
 
 
-def orderings_frame(titles: Sequence[str], positions: NDArray[np.integer], marked: Sequence[bool]) -> pd.DataFrame:
-    """One line a candidate, in input order: what the slope chart draws.
+def orderings_frame(
+    titles: Sequence[str],
+    positions: NDArray[np.integer],
+    marked: Sequence[bool],
+    *,
+    moves: Moves = MOVES,
+    loud: int | None = None,
+) -> pd.DataFrame:
+    """One line a candidate, in the first order: what the slope chart draws.
 
     Args:
         titles: (N,) any text.
         positions: (N,) position of each candidate in the second order, 0 first.
         marked: (N,) candidates to point out, e.g. the bought one.
+        moves: names for up, down and neither.
+        loud: how many of the longest moves stand out; None treats all alike.
 
     Returns:
-        N rows: `item` row key, `candidate`, `before` and `after` (places from 1), `move` (one of `MOVES`), `marked`.
+        N rows: `item` row key, `candidate`, `before` and `after` (places from 1), `move` (one of `moves`), `marked`, `loud`.
     """
     before = np.arange(1, len(titles) + 1)
     after = np.asarray(positions) + 1
-    move = np.select([after < before, after > before], MOVES[:2], MOVES[2])
+    move = np.select([after < before, after > before], moves[:2], moves[2])
+    longest = np.argsort(np.argsort(-np.abs(after - before), kind="stable"))
+    stands_out = (longest < (len(titles) if loud is None else loud)) & ((after != before) | (loud is None))
     columns = {"item": row_keys(len(titles)), "candidate": list(titles), "before": before, "after": after, "move": move}
-    return pd.DataFrame(columns | {"marked": list(marked)})
+    return pd.DataFrame(columns | {"marked": list(marked), "loud": stands_out})
 
 
 def slope_chart(
@@ -44,9 +56,11 @@ def slope_chart(
     marked: Sequence[bool],
     before: str = "as shown",
     after: str = "ranked",
+    moves: Moves = MOVES,
+    loud: int | None = None,
     dark: bool = False,
 ) -> alt.LayerChart:
-    """Slope chart from the input order (left) to another order (right); lines that rise were moved up.
+    """Slope chart from one order (left, that of the titles) to another (right); lines that rise were moved up.
 
     Args:
         titles: (N,) labels on the right.
@@ -54,26 +68,29 @@ def slope_chart(
         marked: (N,) candidates drawn bold with a star before their title.
         before: heading of the left side.
         after: heading of the right side.
+        moves: names for a line that rises, falls, or does neither.
+        loud: how many of the longest moves are drawn strongly and the others faintly; None draws all alike.
         dark: whether the ground is dark.
     """
     colors = palette(dark=dark)
-    frame = orderings_frame(titles, positions, marked)
+    frame = orderings_frame(titles, positions, marked, moves=moves, loud=loud)
     frame["label"] = [("★ " if star else "") + title for star, title in zip(marked, titles, strict=True)]
     room = alt.Scale(domain=[-0.25, RIGHT_ROOM], nice=False, zero=False)
     places = alt.Scale(domain=[len(titles) + 0.5, 0.2], nice=False, zero=False)
     move = alt.Color(
         "move:N",
-        scale=alt.Scale(domain=list(MOVES), range=[colors.up, colors.down, colors.quiet]),
+        scale=alt.Scale(domain=list(moves), range=[colors.up, colors.down, colors.quiet]),
         legend=alt.Legend(orient="bottom", title=None, symbolType="stroke"),
     )
     base = alt.Chart(frame)
-    lines = base.mark_rule(opacity=0.9, strokeCap="round").encode(
+    lines = base.mark_rule(strokeCap="round").encode(
         x=alt.X("left:Q", scale=room, axis=None),
         x2="right:Q",
         y=alt.Y("before:Q", scale=places, axis=None),
         y2="after:Q",
         color=move,
         strokeWidth=alt.condition("datum.marked", alt.value(4), alt.value(1.8)),
+        opacity=alt.condition("datum.loud || datum.marked", alt.value(0.9), alt.value(0.35)),
         tooltip=[
             alt.Tooltip("candidate:N", title="Candidate"),
             alt.Tooltip("before:Q", title=before.capitalize()),
