@@ -73,6 +73,19 @@ def test_rankings_that_put_the_click_last_are_refused(slates: list[Slate]) -> No
     assert "near chance: AUC 0.000" in report.reasons[0]
 
 
+def test_a_mean_above_chance_on_few_slates_is_not_enough(slates: list[Slate]) -> None:
+    """The click first on 14 of 24 slates and last on 10: AUC 14/24, and the interval reaches below chance."""
+    last = {f"s{k}" for k in range(10)}
+
+    def order(slate: Slate, rng: random.Random) -> list[str]:
+        return clicked_first(slate, rng)[:: -1 if slate.slate_id in last else 1]
+
+    report = judge(slates[:24], order)
+    assert report.clicks is not None
+    assert report.clicks.auc.mean == pytest.approx(14 / 24)
+    assert "near chance: AUC 0.583" in report.reasons[0]
+
+
 @pytest.mark.parametrize(
     ("order", "words", "tau"),
     [
@@ -113,6 +126,9 @@ def test_a_first_stage_order_may_be_followed_by_whoever_improves_it(make_slate: 
     assert report.input_order.tau.mean > 0.9
     assert report.reasons == ()
     assert any("follows the input order" in reason for reason in judge(slates, given).reasons)
+    anywhere = [make_slate(N, f"a{k}", label=(f"c{k % N + 1}",)) for k in range(120)]  # where the input order tells nothing
+    (reason,) = judge(anywhere, improved).reasons
+    assert reason.startswith("position bias: the teacher follows the input order (")
 
 
 def test_too_few_valid_answers_are_refused_whatever_the_rest_says(slates: list[Slate]) -> None:

@@ -21,6 +21,7 @@ from spd_core.recipes.progress import duration_text, progress_text
 from spd_core.recipes.shards import Shard
 from spd_core.recipes.source_teachers import SourceTeacher, find_teacher
 from spd_core.slate import Slate
+from spd_core.teacher_checkpoints import load_teacher
 from spd_core.teachers import TEACHERS
 from spd_core.teachers.answers import TeacherAnswer, judged
 
@@ -191,6 +192,7 @@ def test_a_finished_run_is_not_done_again(
 STALLS = """
 import signal, sys
 from spd_core import __main__
+from spd_core.teacher_checkpoints import load_teacher
 from spd_core.teachers import TEACHERS
 from spd_core.teachers.input_order import RandomOrder
 
@@ -350,6 +352,28 @@ def test_counting_teachers_label_what_they_were_fitted_on(
     assert {line["mode"] for line in read(tmp_path / "out.jsonl")} == {"computed"}
     (fitted,) = read(tmp_path / "out.jsonl")[0]["provenance"]["fitted_on"]
     assert fitted == "in.jsonl"
+
+
+@pytest.mark.parametrize("mode", ["constrained", "free"])
+def test_a_checkpoint_labels_what_its_teacher_writes(
+    make_slate: Callable[..., Slate],
+    tiny_teacher_dir: Path,
+    tiny_backbone_dir: Path,
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    slates = [make_slate(2 + k, f"s{k}") for k in range(4)]
+    write_jsonl(tmp_path / "in.jsonl", slates)
+    flags = ["--mode", mode, "--backbone", str(tiny_backbone_dir), "--device", "cpu", "--dtype", "float32"]
+    words = ["label", str(tmp_path / "in.jsonl"), "--teacher", str(tiny_teacher_dir), "--out", str(tmp_path / "out.jsonl")]
+    assert command_line.main([*words, *flags]) == 0
+    teacher = load_teacher(tiny_teacher_dir, mode=mode, backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
+    for line, answer in zip(read(tmp_path / "out.jsonl"), teacher.answers(slates), strict=True):
+        assert (line["text"], line["kind"], line["tokens"]) == (answer.text, answer.kind, answer.tokens)
+        assert line["ranking"] == list(answer.permutation)
+        assert (line["mode"], line["teacher"], line["provenance"]["checkpoint"]) == (mode, "tiny-teacher", "tiny-teacher")
+        assert line["provenance"]["template_hash"] == teacher.template.hash
+        assert len(line["provenance"]["fingerprint"]) == 16
 
 
 def test_the_summary_is_one_json_line(slates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ from spd_core.metrics import Interval, mean_interval
 from spd_core.slate import Slate
 
 MAX_INPUT_TAU = 0.3
-"""Largest |Kendall tau| of ranking and input order. On shuffled slates RankVicuna-7B shows 0; one that copies shows 1."""
+"""Largest |Kendall tau| of ranking and input order. RankVicuna-7B shows -.001 on the 2,417 shuffled slates of `search`, who
+copies shows 1; here counting teachers that leave many ties to the input order lie above (popularity on `beauty`: .58)."""
 MAX_TOP_RATIO = 3.0
 """How many times as often as expected one place of the input may hold the first choice."""
 TOP_P_VALUE = 0.001
