@@ -509,7 +509,7 @@ def numbered(number: int) -> Slate:
 
 class TestManySlates:
     def test_so_many_at_once_and_never_more(self) -> None:
-        gate, lock = threading.Barrier(3), threading.Lock()
+        gate, lock, is_fourth = threading.Barrier(3), threading.Lock(), threading.Event()
         now, most = 0, 0
 
         def behave(handler: Handler) -> None:
@@ -517,7 +517,10 @@ class TestManySlates:
             with lock:
                 now += 1
                 most = max(most, now)
+                if now > 3:
+                    is_fourth.set()
             gate.wait(20)  # passes only if three are being asked at once
+            is_fourth.wait(0.3)  # a fourth, if there is one, has time to come
             with lock:
                 now -= 1
             handler.send(completion("2>1"))
