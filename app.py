@@ -24,6 +24,7 @@ PAGES = {
     "Understand": [
         st.Page("pages/decoder_lab.py", title="Decoder lab"),
         st.Page("pages/sinkhorn.py", title="Sinkhorn"),
+        st.Page("pages/inside.py", title="Inside the model"),
         st.Page("pages/order_sensitivity.py", title="Order sensitivity"),
         st.Page("pages/prompt.py", title="Prompt"),
     ],
