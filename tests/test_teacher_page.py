@@ -66,6 +66,11 @@ def table_with(app: AppTest, column: str) -> list[dict[str, str]]:
     return next(table.value for table in app.table if column in table.value).astype(str).to_dict("records")
 
 
+def lists(app: AppTest) -> list[list[str]]:
+    """Cells of the student's and of the teacher's list."""
+    return [list(table.value["Best first"]) for table in app.table if "Best first" in table.value]
+
+
 def current_race(app: AppTest) -> Race:
     return app.session_state["chosen race"].runner
 
@@ -122,9 +127,9 @@ def test_race_runs_to_its_end_and_is_compared(teacher: ScriptedTeacher, demo: Sl
     assert "repaired" not in text
     shown = metrics(app)
     assert (shown["Tokens"], shown["Passes"]) == ("20", "20")
-    student, teachers_list = [table.value for table in app.table if list(table.value) == ["Rank", "Candidate"]]
-    assert len(student) == len(teachers_list) == len(demo.candidates)
-    assert demo.candidates[2].title.split()[0] in str(teachers_list["Candidate"][0])
+    student, written = lists(app)
+    assert len(student) == len(written) == len(demo.candidates)
+    assert written[0].startswith(f"**1**\u2002{escaped(demo.candidates[2].title, 60)}")
     assert {"Kendall tau", "RBO", "Same top 1", "Same top 5"} <= shown.keys()
     assert {"Teacher", "Student", "By the student"} <= set(table_with(app, "By the student")[0])
     assert "NDCG@10" in [row[""] for row in table_with(app, "")]
@@ -168,9 +173,9 @@ def test_running_race_shows_what_was_named_and_cancel_leaves_nothing(teacher: Sc
     assert is_well(app)
     assert "The teacher writes" in words(app)
     assert metrics(app)["Tokens"] == "4"
-    student, named = [table.value["Candidate"] for table in app.table if list(table.value) == ["Rank", "Candidate"]]
-    assert [cell != "\u00a0" for cell in named] == [True, True] + [False] * (len(demo.candidates) - 2)
-    assert all(cell != "\u00a0" for cell in student)
+    student, named = lists(app)
+    assert [not cell.endswith("**\u2002") for cell in named] == [True, True] + [False] * (len(demo.candidates) - 2)
+    assert not any(cell.endswith("**\u2002") for cell in student)
     race = current_race(app)
     press(app, "Cancel")
     assert "Cancelled: nothing is kept" in words(app)
@@ -227,13 +232,8 @@ def test_repaired_answer_says_so_wherever_it_is_shown(teacher: ScriptedTeacher, 
     assert marked in shown
     assert shown.count("repaired for display") == 2  # above the list and above the text
     assert "Teacher (repaired)" in table_with(app, "By the student")[0]
-    (teachers_list,) = [
-        table.value["Candidate"]
-        for table in app.table
-        if any("not named" in str(cell) for cell in table.value.get("Candidate", []))
-    ]
     named = {number for number in (1, 2, 3) if str(number) in text.rpartition("</think>")[2]}
-    assert sum("not named" in str(cell) for cell in teachers_list) == 10 - len(named)
+    assert sum("not named" in str(cell) for cell in lists(app)[1]) == 10 - len(named)
 
 
 def test_slate_too_large_is_told_and_the_next_race_works(teacher: ScriptedTeacher, monkeypatch: pytest.MonkeyPatch) -> None:

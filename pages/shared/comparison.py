@@ -10,8 +10,8 @@ import pandas as pd
 import streamlit as st
 
 from pages.shared import frame, state
-from pages.shared.measuring import milliseconds
 from pages.shared.rankings import neutral
+from pages.shared.sides import shown_ms
 from pages.shared.text import escaped, ordinal, shown
 from spd_core.figures.orderings import slope_chart
 from spd_core.race import Comparison, SpeedUp
@@ -24,7 +24,7 @@ FIRST_THOUGHT = 200
 LOUD = 5
 """Disagreements that stand out in the chart."""
 SHOWN_METRICS = ("NDCG@1", "NDCG@10", "AUC")
-MOVES = ("student higher", "student lower", "same rank")
+MOVES = ("student higher", "lower", "same")
 
 
 def headline(slate: Slate, comparison: Comparison) -> str:
@@ -48,7 +48,7 @@ def show_agreement(slate: Slate, comparison: Comparison, *, is_repaired: bool) -
     st.markdown(headline(slate, comparison))
     if len(slate.candidates) == 1:
         return
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="medium"):
         for label, value, tip in agreement_numbers(comparison):
             st.metric(label, value, width="content", help=tip)
     picture, side = st.columns([7, 5], gap="large")
@@ -61,7 +61,7 @@ def show_agreement(slate: Slate, comparison: Comparison, *, is_repaired: bool) -
             st.markdown("**Who is right**")
             quality = quality_frame(slate, comparison, is_repaired=is_repaired)
             st.table(quality, border="horizontal", hide_index=True)
-            st.caption("One slate proves little; the README has both on a thousand.")
+            st.caption("One slate proves little; `python -m spd_core evaluate` measures both on many.")
         else:
             st.caption("No label here tells a right order from a wrong one, so nobody can say who is right.")
     with st.expander("The same numbers as a table"):
@@ -100,7 +100,10 @@ def _show_slope(slate: Slate, comparison: Comparison, *, is_repaired: bool) -> N
         chart, width="stretch", alt="Slope chart from the teacher's ranking to the student's, a line a candidate."
     )
     star = " A star marks what was right." if any(relevant) else ""
-    st.caption(f"Left the teacher's ranking, right the student's. The {LOUD} longest moves are drawn strongly.{star}")
+    st.caption(
+        "Left the teacher, right the student; a line rises where the student ranks higher. "
+        f"The {LOUD} longest stand out.{star}"
+    )
 
 
 def _teacher_word(is_repaired: bool) -> str:
@@ -154,8 +157,7 @@ def show_speed(speed: SpeedUp, *, where: str, is_remote: bool) -> None:
         st.metric("Direct output: measured", f"{times(speed.direct)} faster", width="content")
         network = ", network included" if is_remote else ""
         st.caption(
-            f"Teacher {milliseconds(speed.teacher_ms)} ms{network} / student {milliseconds(speed.student_ms)} ms, "
-            f"{where}, {races}."
+            f"Teacher {shown_ms(speed.teacher_ms)} ms{network} / student {shown_ms(speed.student_ms)} ms, {where}, {races}."
         )
     with right:
         _show_thinking(speed)
@@ -176,8 +178,8 @@ def _show_thinking(speed: SpeedUp) -> None:
     state.remember("thinking", tokens)
     st.metric("With thinking: computed", f"{times(speed.after_thinking(tokens))} faster", width="content")
     st.caption(
-        f"Computed, not measured: ({milliseconds(speed.teacher_ms)} + {tokens} tokens x {milliseconds(speed.token_ms)}) / "
-        f"{milliseconds(speed.student_ms)} ms. The time a token is measured."
+        f"Computed, not measured: ({shown_ms(speed.teacher_ms)} ms + {tokens} tokens x {shown_ms(speed.token_ms)} ms) / "
+        f"{shown_ms(speed.student_ms)} ms. What one token takes is measured."
     )
 
 

@@ -45,7 +45,7 @@ def show_sides(slate: Slate, view: View, *, student: str, teacher: str) -> None:
     with left:
         st.markdown(f"##### Student: {student}", anchors=False)
         with st.container(horizontal=True, gap="large"):
-            st.metric("Time", f"{milliseconds(view.student.ms)} ms" if view.student else "…", width="content")
+            st.metric("Time", f"{shown_ms(view.student.ms)} ms" if view.student else "…", width="content")
             st.metric("Passes", "1" if view.student else "…", width="content", help="It writes nothing: one pass.")
         _list(slate, view.student.ranking if view.student else (), len(slate.candidates))
     with right:
@@ -73,6 +73,11 @@ def teacher_numbers(view: View) -> list[tuple[str, str]]:
     return [*numbers, ("Passes", str(passes) if has_begun else "…")] if view.is_local else numbers
 
 
+def shown_ms(value: float) -> str:
+    """Milliseconds with three figures, or with a comma where there are more."""
+    return f"{value:,.0f}" if value >= 1000 else milliseconds(value)
+
+
 def _list(slate: Slate, item_ids: Sequence[str], written: int) -> None:
     """Ranks 1 to N with the candidates that are known; those after the first `written` were added by the repair."""
     items = {item.item_id: (item, flag) for item, flag in zip(slate.candidates, slate.relevant(), strict=True)}
@@ -83,8 +88,8 @@ def _list(slate: Slate, item_ids: Sequence[str], written: int) -> None:
             item, is_right = items[item_ids[rank]]
             cell = escaped(item.title, 60) + (f" {_right(slate)}" if is_right else "")
             cell += "" if rank < written else " :orange-badge[:material/build: not named]"
-        rows.append((f"**{rank + 1}**", cell or "\u00a0"))
-    table = pd.DataFrame(rows, columns=["Rank", "Candidate"])
+        rows.append(f"**{rank + 1}**\u2002{cell}")
+    table = pd.DataFrame({"Best first": rows})  # one column: two would change their widths with every item that lands
     st.table(table.head(FIRST_LINES), border="horizontal", hide_index=True)
     if len(table) > FIRST_LINES:
         with st.expander(f"Ranks {FIRST_LINES + 1} to {len(table)}"):
@@ -134,6 +139,6 @@ def marked_text(pieces: Sequence[Piece]) -> str:
             break
         if piece.mark == "thinking":
             continue
-        text = escaped(piece.text, 60) if piece.mark != "separator" else escaped(piece.text.replace("\n", " "), 60)
+        text = escaped(piece.text, 60) if piece.text.strip() else " "
         parts.append(f" {MARK_FORMATS[piece.mark].format(text)} " if piece.mark in MARK_FORMATS else text)
     return "".join(parts)
