@@ -17,6 +17,7 @@ from spd_core import __main__ as command_line
 from spd_core.datasets import write_jsonl
 from spd_core.errors import SpdError
 from spd_core.recipes.label import label_file
+from spd_core.recipes.label_files import LabelFiles
 from spd_core.recipes.progress import duration_text, progress_text
 from spd_core.recipes.shards import Shard
 from spd_core.recipes.source_teachers import SourceTeacher, find_teacher
@@ -178,6 +179,23 @@ def test_a_stop_between_the_last_steps_is_made_good(
     part.write_bytes(partial)  # everything is there but the part has not gone
     assert run(slates, out).labelled == 0
     assert not part.exists()
+
+
+def test_what_is_labelled_is_not_asked_for_again_when_only_the_joining_failed(
+    slates: Path, ask: Callable[[BatchWriter], BatchWriter], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    def full_disk(files: LabelFiles) -> None:
+        raise SpdError("the disk is full")
+
+    ask(BatchWriter())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LabelFiles, "finish", full_disk)
+        with pytest.raises(SpdError, match="the disk is full"):
+            run(slates, tmp_path / "out.jsonl")
+    writer = ask(BatchWriter())
+    run(slates, tmp_path / "out.jsonl")
+    assert writer.asked == []  # also not the last batch, which is smaller than the others
+    assert (tmp_path / "out.jsonl").read_bytes() == whole["out.jsonl"]
 
 
 def test_a_finished_run_is_not_done_again(
