@@ -196,11 +196,11 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Time each stage from tokens to ranking on this machine."""
-    if (checkpoint is None) == (preset is None):
-        raise SpdError("give either --checkpoint, an id or folder, or --preset, a shape with random weights")
-    if preset is not None:
+    if preset is not None and checkpoint is None:
         shape = bench_shape(preset, out=out, device=device, dtype=dtype, repeats=n, warmup=warmup, turns=turns)
         return _print(shape.to_json(), write_shape_report(shape), as_json)
+    if checkpoint is None or preset is not None:
+        raise SpdError("give either --checkpoint, an id or folder, or --preset, a shape with random weights")
     place: dict[str, Any] = {"slate_id": slate_id, "backbone": backbone, "device": device, "dtype": dtype}
     report = bench(checkpoint, slates, n=n, warmup=warmup, decoder=decoder, **place)
     record, lines = report.to_json(), list(write_report(report, checkpoint))
