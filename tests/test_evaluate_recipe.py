@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from spd_core import __main__ as command_line
-from spd_core.checkpoint_config import TrainingFacts, read_config
+from spd_core.checkpoint_config import TrainingFacts, read_config, read_teacher_config
 from spd_core.checkpoints import load_student, save_student
 from spd_core.datasets import load_slates, write_jsonl
 from spd_core.decoding import DECODERS
@@ -235,6 +236,16 @@ def test_figures_go_into_config_and_card_and_the_checkpoint_still_loads(
     figures = read_config(folder).metrics["evaluations"]["slates.jsonl"]
     assert figures["n"] == 12
     load_student(folder, backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
+
+
+def test_a_teachers_card_tells_how_many_answers_were_valid(report: dict, tiny_teacher_dir: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_teacher_dir, tmp_path / "tiny-teacher"))
+    kinds = {"ok": 9, "format": 0, "repetition": 2, "missing": 1, "out_of_range": 0}
+    record_report(folder, report | {"answers": {"free": {"n": 12, "valid_rate": 0.75, "kinds": kinds}}})
+    card = (folder / "README.md").read_text("utf-8")
+    assert "free: 75.0% of 12 answers valid as written (repetition 2, missing 1)." in card
+    assert "learned to write" in card
+    assert read_teacher_config(folder).metrics["evaluations"]["slates.jsonl"]["answers"]["free"]["n"] == 12
 
 
 def test_untrained_checkpoint_has_no_card_for_figures(report: dict, checkpoint: str) -> None:

@@ -49,7 +49,11 @@ def record_report(folder: Path, report: Mapping[str, Any]) -> None:
     if config.training is None:
         raise CheckpointError(f"checkpoint {folder.name!r} is untrained; there is no model card to write figures into")
     kept = ("decoder", "n", "metrics", "rankers", "differences", "groups", "provenance")
-    figures = {key: report[key] for key in kept} | {"date": datetime.date.today().isoformat()}
+    figures = (
+        {key: report[key] for key in kept}
+        | {"answers": report.get("answers", {})}
+        | {"date": datetime.date.today().isoformat()}
+    )
     known = config.training.metrics.get("evaluations", {})
     metrics = config.training.metrics | {"evaluations": known | {report["file"]: figures}}
     training = config.training.model_copy(update={"metrics": metrics})
@@ -152,7 +156,14 @@ def result_lines(metrics: Mapping[str, Any]) -> list[str]:
             cells = (f"{row[m]['mean']:.4f} ({row[m]['low']:.3f} to {row[m]['high']:.3f})" for m in names)
             lines.append(f"| {ranker} | {' | '.join(cells)} |")
         lines.append("")
+        lines += [answer_line(ranker, row) for ranker, row in report.get("answers", {}).items()]
     if "validation" in metrics:
         seen = ", ".join(f"{key} {value:g}" for key, value in metrics["validation"].items())
         lines.append(f"While training, on the first slates of the validation file: {seen}.")
     return lines or ["Not evaluated."]
+
+
+def answer_line(ranker: str, row: Mapping[str, Any]) -> str:
+    """How many of a writing ranker's answers were valid as written, and what was wrong with the others; and a blank line."""
+    wrong = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in row["kinds"].items() if count and kind != "ok")
+    return f"{ranker}: {row['valid_rate']:.1%} of {row['n']} answers valid as written{f' ({wrong})' if wrong else ''}.\n"
