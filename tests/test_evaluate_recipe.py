@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from app_machine import TINY_WRITER
 
 from spd_core import __main__ as command_line
 from spd_core.checkpoint_config import TrainingFacts, read_config, read_teacher_config
@@ -26,6 +26,7 @@ from spd_core.recipes.model_card import record_report
 from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, split_choice
 from spd_core.recipes.shards import Shard
 from spd_core.slate import Slate
+from spd_core.teacher_checkpoints import save_teacher
 from spd_core.teachers import TEACHERS
 from spd_core.teachers.autoregressive import AutoregressiveTeacher
 
@@ -238,8 +239,11 @@ def test_figures_go_into_config_and_card_and_the_checkpoint_still_loads(
     load_student(folder, backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
 
 
-def test_a_teachers_card_tells_how_many_answers_were_valid(report: dict, tiny_teacher_dir: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(tiny_teacher_dir, tmp_path / "tiny-teacher"))
+def test_a_teachers_card_tells_how_many_answers_were_valid(
+    report: dict, tiny_teacher: AutoregressiveTeacher, tmp_path: Path
+) -> None:
+    facts = TrainingFacts(teacher="reference", data={}, seed=0, slates=1, steps=1, minutes=0.1)
+    folder = save_teacher(tiny_teacher, tmp_path / "carded", settings=TINY_WRITER, facts=facts, model_card="# old")
     kinds = {"ok": 9, "format": 0, "repetition": 2, "missing": 1, "out_of_range": 0}
     record_report(folder, report | {"answers": {"free": {"n": 12, "valid_rate": 0.75, "kinds": kinds}}})
     card = (folder / "README.md").read_text("utf-8")
