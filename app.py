@@ -30,6 +30,7 @@ PAGES = {
     ],
     "Measure": [
         st.Page("pages/latency.py", title="Latency"),
+        st.Page("pages/ablations.py", title="Ablations"),
     ],
     "About": [
         st.Page("pages/about.py", title="About"),

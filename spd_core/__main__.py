@@ -37,6 +37,7 @@ RECIPES = {
     "label": Recipe("spd_core.recipes.label:command", "Rank each slate with a teacher, for students to learn from."),
     "layers": Recipe("spd_core.recipes.layers:command", "Find from which layer a checkpoint's ranking can be read."),
     "bench": Recipe("spd_core.recipes.bench:command", "Time each stage from tokens to ranking on this machine."),
+    "ablate": Recipe("spd_core.recipes.ablate:command", "Train and measure every mix of head, signal and backbone."),
     "race": Recipe("spd_core.recipes.race:command", "Race a student against a teacher on one slate and record it."),
     "samples": Recipe("spd_core.recipes.make_samples:main", "Write the synthetic sample slates again."),
 }
