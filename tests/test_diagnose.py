@@ -128,10 +128,10 @@ def test_where_two_orders_differ_can_be_checked_by_hand(make_slate: MakeSlate) -
 
 
 def test_shares_at_a_rank_count_only_slates_that_reach_it(make_slate: MakeSlate) -> None:
-    # Two candidates that greedy by position and the assignment order differently, and three on which all agree.
-    two, three = np.array([[9.0, 8.0], [8.0, 0.0]]), 20 * np.eye(3)
+    # Greedy keeps two candidates as the assignment does; of three it takes the 9 and so differs at the last two ranks.
+    two, three = 20 * np.eye(2), np.array([[20.0, 0.0, 0.0], [0.0, 9.0, 8.0], [0.0, 8.0, 0.0]])
     compared = diagnosed(make_slate, [two, three])["rankers"]["greedy"]["against"]["hungarian"]
-    assert compared["other_at_rank"] == [0.5, 0.5, 0.0]
+    assert compared["other_at_rank"] == [0.0, 0.5, 1.0]
 
 
 def test_better_decoder_is_said_to_be_better_and_by_how_much(make_slate: MakeSlate) -> None:

@@ -108,6 +108,7 @@ def test_order_figures_of_a_file_stand_on_the_order_page(shelf: Path, report: di
     assert not app.exception
     assert "each in 3 random orders" in words(app)
     assert "put in a second time: side by side on" in words(app)
+    assert "(by chance 20% each)" in words(app)
     (table,) = [table.value for table in app.table if "Mean over slates" in table.value]
     assert len(table) == len(report_frames.ORDER_TITLES)
     (shelf / "diagnose-b.json").write_text(json.dumps(report | {"orders": None}))

@@ -12,10 +12,10 @@ import streamlit as st
 from pages.shared import errors, frame, state
 from pages.shared.loaders import Loaded
 from pages.shared.report_frames import (
-    copy_lines,
     firmness_frame,
     health_frame,
     order_frame,
+    order_lines,
     quality_frame,
     ranker_frame,
     title,
@@ -36,7 +36,9 @@ def pick_report(loaded: Loaded) -> Mapping[str, Any] | None:
     own = [file for file, report in reports.items() if report["checkpoint"] == name]
     if not own:
         who = escaped(name, 60) if name else "the untrained head"
-        st.info(f"No file has been diagnosed with {who} yet. This command does it and the report appears here:")
+        st.markdown(
+            f":material/info: No file has been diagnosed with {who} yet. This command does it; the report appears here:"
+        )
         st.code(COMMAND.format(name=shown(name, 60) or "CHECKPOINT"), language=None, wrap_lines=True)
     if not reports:
         return None
@@ -59,7 +61,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         f"{escaped(report['checkpoint'], 60)} on {plural(report['slates'], 'slate')} of {escaped(report['file'], 60)}, "
         f"{escaped(place['device'], 20)}, {escaped(place['dtype'], 20)}; made by `diagnose`."
     )
-    where, worth = st.columns(2, gap="large")
+    where, worth = st.columns([3, 2], gap="large")
     with where:
         show_where(report)
     with worth:
@@ -138,7 +140,7 @@ def show_orders(report: Mapping[str, Any]) -> None:
         f"orders, **{stays:.0%}** of the shuffles keep the first place{agreement}."
     )
     st.table(order_frame(orders), border="horizontal", hide_index=True)
-    for line in copy_lines(orders):
+    for line in order_lines(orders):
         st.markdown(f"- {line}")
 
 

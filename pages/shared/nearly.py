@@ -35,7 +35,7 @@ def show_nearly(opened: Lab, scores: np.ndarray) -> None:
             chart, width="stretch", alt="A row a candidate: the ranks it takes in rankings that are nearly as good."
         )
         st.caption(
-            "Dot: its rank in the best ranking. Filled: ranks it takes in another near one; the paler, the less likely."
+            "Dot: its rank in the best ranking. Filled: ranks it takes in another near one; the fainter, the less likely."
         )
     with st.expander("The same ranks as a table"):
         st.dataframe(nearly_frame(opened, found), hide_index=True, alt="The ranks each candidate takes in near rankings.")

@@ -112,9 +112,14 @@ def order_frame(orders: Mapping[str, Any]) -> pd.DataFrame:
     )
 
 
-def copy_lines(orders: Mapping[str, Any]) -> list[str]:
-    """Markdown lines on candidates that are there twice."""
+def order_lines(orders: Mapping[str, Any]) -> list[str]:
+    """Markdown lines on where winners were shown, and on candidates that are there twice."""
     lines = []
+    if (fifths := orders["winner_shown_in_fifth"]) is not None:
+        shares = ", ".join(f"{share:.0%}" for share in fifths)
+        lines.append(
+            f"The winner was shown in the first, second, ... last fifth of the input in {shares} (by chance 20% each)."
+        )
     if (copies := orders["copies"]) is not None:
         lines.append(
             f"One candidate of each slate put in a second time: side by side on **{copies['adjacent']:.0%}** of "

@@ -78,11 +78,13 @@ def pick_pair(slate: Slate, result: RankingResult) -> SwapGain:
     """The two candidates that the page is about; at first the winner, and what was right if it did not win."""
     order = [int(index) for index in result.ranking]
     relevant = slate.relevant()
-    with st.container(horizontal=True, gap="medium"):
+    left, right = st.columns(2, gap="medium")
+    with left:
         above = _pick("why above", "Why is", slate, order[:-1], order[0], order)
-        lower = order[order.index(above) + 1 :]
-        right = [index for index in lower if relevant[index]]
-        below = _pick("why below", "above", slate, lower, (right or lower)[0], order)
+    lower = order[order.index(above) + 1 :]
+    bought = [index for index in lower if relevant[index]]
+    with right:
+        below = _pick("why below", "above", slate, lower, (bought or lower)[0], order)
     return swap_gain(result.score_matrix, result.ranking, above, below)
 
 
@@ -120,7 +122,8 @@ def show_headline(effects: Sequence[Effect]) -> None:
 def show_effects(effects: Sequence[Effect]) -> None:
     """The picture: a bar a thing left out."""
     most = effects[:MOST_BARS]
-    labels = [_label(effect) for effect in most]
+    is_mixed = len({effect.change.kind for effect in most}) > 1
+    labels = [_label(effect, is_mixed=is_mixed) for effect in most]
     chart = changes_chart(
         labels, [effect.shift for effect in most], title="change of the cost of a swap", dark=frame.is_dark()
     )
@@ -210,6 +213,6 @@ def _named(effect: Effect) -> str:
     return "the query" if effect.change.kind == "query" else f"the {KIND_TITLES[effect.change.kind]} **{text}**"
 
 
-def _label(effect: Effect) -> str:
-    mark = " ⇅" if effect.is_turned else ""
-    return f"{KIND_TITLES[effect.change.kind]}: {shown(effect.change.text, 60)}{mark}"
+def _label(effect: Effect, *, is_mixed: bool) -> str:
+    kind = f"{KIND_TITLES[effect.change.kind]}: " if is_mixed else ""
+    return f"{'⇅ ' if effect.is_turned else ''}{kind}{shown(effect.change.text, 60)}"

@@ -55,7 +55,8 @@ class NearOptimal:
     @property
     def highest(self) -> NDArray[np.int64]:
         """(N,) best rank, 0 first, of the candidate at rank r in any of these rankings."""
-        return self.reachable.argmax(axis=1).astype(np.int64)
+        first: NDArray[np.int64] = self.reachable.argmax(axis=1)
+        return first
 
     @property
     def lowest(self) -> NDArray[np.int64]:

@@ -44,5 +44,6 @@ def changes_chart(labels: Sequence[str], shifts: Sequence[float], *, title: str,
     numbers = base.mark_text(color=colors.ink, fontSize=12, baseline="middle")
     right = numbers.mark_text(color=colors.ink, align="left", dx=4).transform_filter("datum.shift >= 0")
     left = numbers.mark_text(color=colors.ink, align="right", dx=-4).transform_filter("datum.shift < 0")
-    chart = alt.layer(bars, right.encode(x=x, text="text:N"), left.encode(x=x, text="text:N"))
-    return chart.properties(height=26 * len(frame) + AROUND).configure_view(strokeWidth=0)
+    layers = alt.layer(bars, right.encode(x=x, text="text:N"), left.encode(x=x, text="text:N"))
+    chart: alt.LayerChart = layers.properties(height=26 * len(frame) + AROUND).configure_view(strokeWidth=0)
+    return chart

@@ -12,6 +12,8 @@ from spd_core.figures.palette import palette
 
 AROUND = 70
 """Pixels of height for the axis."""
+NUMBER_SIZE = alt.ExprRef("containerSize()[0] < 420 ? 0 : clamp(containerSize()[0] / 52, 7, 11)")
+"""Pixels of the numbers in the cells; on a phone there is no room for them, the table has them."""
 
 
 def rank_shares_frame(shares: Mapping[str, Sequence[float]]) -> pd.DataFrame:
@@ -51,14 +53,15 @@ def rank_shares_chart(shares: Mapping[str, Sequence[float]], *, title: str, dark
         x2="right:Q",
         color=alt.Color("share:Q", scale=alt.Scale(domain=[0, 1], range=list(colors.sequential)), legend=None),
     )
-    numbers = base.mark_text(fontSize=alt.ExprRef("clamp(containerSize()[0] / 60, 6, 11)"), baseline="middle").encode(
+    numbers = base.mark_text(fontSize=NUMBER_SIZE, baseline="middle").encode(
         x=alt.X("rank:Q", scale=scale),
         text=alt.Text("percent:N"),
-        color=alt.condition("datum.share > 0.5", alt.value("#ffffff" if not dark else "#0f1719"), alt.value(colors.ink)),
+        color=alt.condition(f"datum.share > {0.7 if dark else 0.45}", alt.value(colors.sequential[0]), alt.value(colors.ink)),
     )
     numbers = numbers.transform_calculate(percent="round(datum.share * 100)")
-    chart = alt.layer(cells, numbers).resolve_scale(color="independent")
-    return chart.properties(height=30 * len(shares) + AROUND).configure_view(strokeWidth=0)
+    layers = alt.layer(cells, numbers).resolve_scale(color="independent")
+    chart: alt.LayerChart = layers.properties(height=30 * len(shares) + AROUND).configure_view(strokeWidth=0)
+    return chart
 
 
 def differences_frame(differences: Mapping[str, tuple[float, float, float]]) -> pd.DataFrame:
@@ -99,7 +102,9 @@ def differences_chart(
     dots = base.mark_point(size=90, color=colors.accent, strokeWidth=2, opacity=1).encode(
         x="mean:Q", fill=alt.condition("datum.beyond", alt.value(colors.accent), alt.value("transparent"))
     )
-    return alt.layer(zero, ranges, dots).properties(height=28 * len(frame) + AROUND).configure_view(strokeWidth=0)
+    layers = alt.layer(zero, ranges, dots)
+    chart: alt.LayerChart = layers.properties(height=28 * len(frame) + AROUND).configure_view(strokeWidth=0)
+    return chart
 
 
 def _labels(color: str) -> alt.Axis:

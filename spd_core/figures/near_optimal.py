@@ -28,11 +28,12 @@ def reachable_frame(titles: Sequence[str], odds: NDArray[np.floating], reachable
         Rows with `item` row key, `candidate`, `held` and `rank`, `odds`, `likelihood` = 1 / odds, `is_best`.
     """
     rows, columns = np.nonzero(reachable)
+    places = rows.tolist()
     keys = row_keys(len(titles))
     return pd.DataFrame(
         {
-            "item": [keys[row] for row in rows],
-            "candidate": [titles[row] for row in rows],
+            "item": [keys[row] for row in places],
+            "candidate": [titles[row] for row in places],
             "held": rows + 1,
             "rank": columns + 1,
             "odds": odds[rows, columns],
@@ -45,7 +46,7 @@ def reachable_frame(titles: Sequence[str], odds: NDArray[np.floating], reachable
 def reachable_chart(
     titles: Sequence[str], odds: NDArray[np.floating], reachable: NDArray[np.bool_], *, dark: bool = False
 ) -> alt.LayerChart:
-    """Chart with a filled cell for every rank that a candidate can take, paler where less likely, and a dot at its own.
+    """Chart with a filled cell for every rank that a candidate can take, fainter where less likely, and a dot at its own.
 
     Args:
         titles: (N,) row labels, best rank first; only labels, so equal ones are fine.
@@ -78,4 +79,5 @@ def reachable_chart(
         .transform_filter("datum.is_best")
         .encode(x=alt.X("rank:Q", scale=ranks))
     )
-    return alt.layer(cells, dots).properties(height=26 * count + AROUND).configure_view(strokeWidth=0)
+    chart: alt.LayerChart = alt.layer(cells, dots).properties(height=26 * count + AROUND).configure_view(strokeWidth=0)
+    return chart
