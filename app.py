@@ -30,6 +30,7 @@ PAGES = {
     ],
     "Measure": [
         st.Page("pages/latency.py", title="Latency"),
+        st.Page("pages/frontier.py", title="Quality against latency"),
         st.Page("pages/ablations.py", title="Ablations"),
     ],
     "About": [

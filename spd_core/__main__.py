@@ -35,10 +35,11 @@ RECIPES = {
     "diagnose": Recipe("spd_core.recipes.diagnose:command", "Look inside the score matrices of a whole slate file."),
     "train": Recipe("spd_core.recipes.train:command", "Train a student from a preset."),
     "label": Recipe("spd_core.recipes.label:command", "Rank each slate with a teacher, for students to learn from."),
+    "frontier": Recipe("spd_core.recipes.frontier:command", "Quality against latency of all kinds of rankers in one run."),
     "layers": Recipe("spd_core.recipes.layers:command", "Find from which layer a checkpoint's ranking can be read."),
     "bench": Recipe("spd_core.recipes.bench:command", "Time each stage from tokens to ranking on this machine."),
-    "ablate": Recipe("spd_core.recipes.ablate:command", "Train and measure every mix of head, signal and backbone."),
     "race": Recipe("spd_core.recipes.race:command", "Race a student against a teacher on one slate and record it."),
+    "ablate": Recipe("spd_core.recipes.ablate:command", "Train and measure every mix of head, signal and backbone."),
     "samples": Recipe("spd_core.recipes.make_samples:main", "Write the synthetic sample slates again."),
 }
 
