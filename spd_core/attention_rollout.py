@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,8 @@ BYTES_A_WEIGHT = 12
 """Scores, their softmax in float32 and its copy in the model's dtype, at most 4 bytes each."""
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Group:
     """Tokens of the prompt that are counted together."""
 
     kind: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -155,11 +155,12 @@ def _touching(frame: pd.DataFrame) -> list[list[int]]:
 
 def _numbers(frame: pd.DataFrame, colors: Palette) -> list[alt.Chart]:
     labels = label_groups(frame)
+    sides: tuple[tuple[bool, Literal["bottom", "top"], int], ...] = ((True, "bottom", -3), (False, "top", 4))
     return [
         alt.Chart(labels[labels["is_above"] == is_above])
         .mark_text(baseline=baseline, dy=dy, fontSize=12, fontWeight="bold", color=colors.ink)
         .encode(x="median_ms:Q", y="height:Q", text="label:N")
-        for is_above, baseline, dy in ((True, "bottom", -3), (False, "top", 4))
+        for is_above, baseline, dy in sides
         if (labels["is_above"] == is_above).any()
     ]
 
