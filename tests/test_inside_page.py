@@ -140,7 +140,7 @@ def test_stored_layer_figures_are_shown_with_their_n(ready: None, monkeypatch: p
     path.write_text(json.dumps(stored_report(loaded.student)), "utf-8")
     app = turn_to(visit(), "layers")
     assert is_well(app)
-    assert "**layer 2** finds 90%" in words(app)
+    assert "No layer before the last knows the ranking as well: a linear read of **layer 2** reaches" in words(app)
     assert "The largest step is into **layer 2**: 0.50 to 0.80" in words(app)
     assert "n = 12 slates, 5 folds, 20 candidates on average" in words(app)
     assert app.dataframe[0].value["Kendall tau"].tolist()[2] == "0.800 (0.400 to 0.600)"
@@ -193,6 +193,20 @@ def test_maps_of_any_head_are_in_rank_order(
         assert np.allclose(map_.shares[:, 6], weights[order, 6])
         assert "The shopper's token gets" in inside_view.head_sentence(opened, map_)
     assert np.allclose(map_.shares.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("page", [PAGE, "pages/sinkhorn.py"])
+def test_without_a_checkpoint_the_untrained_head_is_looked_into(
+    page: str, ready: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPD_CHECKPOINTS", str(tmp_path))
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120).run().switch_page(page).run()
+    assert is_well(app)
+    assert "untrained head" in words(app)
+    if page == PAGE:
+        turn_to(app, "layers")
+        assert is_well(app)
+        assert "--checkpoint CHECKPOINT" in words(app)
 
 
 def test_linear_probe_says_it_has_no_attention(ready: None, monkeypatch: pytest.MonkeyPatch) -> None:

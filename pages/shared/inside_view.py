@@ -218,11 +218,11 @@ def show_probe(report: Mapping[str, Any]) -> None:
     if known < 0:
         st.markdown("No layer gives the ranking to a linear read.")
     else:
+        told = f"Layer {known} is the first to give away {KNOWS:.0%} of what the best layer does"
+        told = "No layer before the last knows the ranking as well" if known == last else told
         st.markdown(
-            f"A linear read of **layer {known}** finds {KNOWS:.0%} of what the best layer gives away "
-            f"(Kendall tau **{means[known]:.2f}**, best {max(means):.2f} at layer {int(np.argmax(means))}; the head reads "
-            f"layer {last}: {means[last]:.2f}). The largest step is into **layer {step}**: {means[step - 1]:.2f} to "
-            f"{means[step]:.2f}."
+            f"{told}: a linear read of **layer {known}** reaches Kendall tau **{means[known]:.2f}**, of the "
+            f"last {means[last]:.2f}. The largest step is into **layer {step}**: {means[step - 1]:.2f} to {means[step]:.2f}."
         )
     curve = layer_frame(means, [tau["low"] for tau in taus], [tau["high"] for tau in taus])
     note = f"{KNOWS:.0%} of the best"

@@ -41,7 +41,7 @@ def layer_curve(
     """
     colors = palette(dark=dark)
     axis = alt.Axis(format="d", tickMinStep=1, grid=False, labelColor=colors.ink, titleColor=colors.quiet)
-    upright = alt.Axis(labelColor=colors.ink, titleColor=colors.quiet, tickCount=5, format="~g")
+    upright = alt.Axis(labelColor=colors.ink, titleColor=colors.quiet, tickCount=5, format=".3~r")
     base = alt.Chart(frame).encode(
         x=alt.X("layer:Q", title="layer (0: embeddings)", axis=axis, scale=alt.Scale(nice=False)),
         tooltip=[

@@ -78,7 +78,7 @@ def share_heatmap(
                 "share:Q",
                 scale=alt.Scale(domain=[0, top], range=list(colors.sequential), type="sqrt" if is_skewed else "linear"),
                 legend=alt.Legend(title="share", orient="bottom", gradientLength=140, gradientThickness=8, titleOrient="top",
-                                  tickCount=3, format=".0%"),
+                                  tickCount=3, format=".2~%"),
             ),
             tooltip=[
                 alt.Tooltip("reader:N", title="Reader"),
