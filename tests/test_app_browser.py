@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,24 +25,27 @@ expect.set_options(timeout=PATIENCE_MS)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, app_home: Path, app_checkpoints: Path) -> Iterator[str]:
     """Address of a running app on the tiny backbone and a checkpoint for it."""
+    machine = {"SPD_HOME": str(app_home), "SPD_CHECKPOINTS": str(app_checkpoints)}
+    with served(machine, tmp_path_factory.mktemp("server") / "log.txt") as address:
+        yield address
+
+
+@contextmanager
+def served(machine: Mapping[str, str], log_file: Path) -> Iterator[str]:
+    """Address of an app that runs with these environment variables; its log must hold no traceback in the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    machine = {
-        "SPD_HOME": str(app_home),
-        "SPD_CHECKPOINTS": str(app_checkpoints),
-    }
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    log = (tmp_path_factory.mktemp("server") / "log.txt").open("w+")
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | machine, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        yield wait_until_up(f"http://127.0.0.1:{port}", process)
-        log.seek(0)
-        assert "Traceback" not in log.read()
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-        log.close()
+    with log_file.open("w+") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=os.environ | machine, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield wait_until_up(f"http://127.0.0.1:{port}", process)
+            log.seek(0)
+            assert "Traceback" not in log.read()
+        finally:
+            process.terminate()
+            process.wait(timeout=120)
 
 
 def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> str:

@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -357,7 +358,7 @@ def test_race_waits_for_whoever_runs_a_model_and_can_be_cancelled_there(
         race = Race(entry_of(tiny_student, make_slate(2), teacher), line)
         assert race.look().student is None
         race.cancel()
-        race.future.exception(60)
+        wait([race.future], 60)  # it may have been cancelled in the line or at the gate
     assert race.look().phase == "cancelled"
     assert teacher.written == 0
     assert not line.gate.locked()

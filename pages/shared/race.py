@@ -10,9 +10,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Literal
 
 from spd_core.errors import SpdError
@@ -65,20 +66,36 @@ class Entry:
 
 
 class Line:
-    """The races of all visitors, first come, first served; one runs, the others wait."""
+    """The races of all visitors, first come, first served; one runs, the others wait.
+
+    They run in a daemon thread, so that a server that is stopped does not wait for a teacher.
+    """
 
     def __init__(self, gate: threading.Lock) -> None:
         self.gate = gate
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="race")
         self.races: list[Race] = []
         """Those that have not ended, in the order they came."""
+        self._waiting: SimpleQueue[tuple[Race, Future[None]]] = SimpleQueue()
+        threading.Thread(target=self._serve, name="race", daemon=True).start()
 
     def enter(self, race: Race) -> Future[None]:
         """Future of a race that has joined the line."""
+        future: Future[None] = Future()
         self.races.append(race)
-        future = self.pool.submit(race.run, self.gate)
         future.add_done_callback(lambda _: self.races.remove(race))
+        self._waiting.put((race, future))
         return future
+
+    def _serve(self) -> None:
+        while True:
+            race, future = self._waiting.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    race.run(self.gate)
+                except BaseException as error:  # noqa: BLE001 - it belongs to whoever looks at the race; the line goes on
+                    future.set_exception(error)
+                else:
+                    future.set_result(None)
 
     def ahead(self, race: Race) -> int:
         """Races before this one."""
