@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import ablated, ablation_tables, controls, errors, frame
+from pages.shared import ablated, ablation_findings, ablation_tables, controls, errors, frame
 from pages.shared.controls import DECODER_TITLES
 from spd_core.ablation import DECODERS_KEPT, cube_frame, interactions, main_effects, point_frame, read_cells
 from spd_core.metrics import METRICS, mean_interval
@@ -41,9 +41,10 @@ def show(plan: AblationPlan, results: ablated.Results, *, decoder: str, metric: 
     st.header("The cube: head, signal, backbone", anchor=False)
     ablated.show_cube(results, decoder=decoder, metric=metric)
     st.header("What works with what", anchor=False)
-    ablation_tables.show_effects(ablation_tables.find_effects(results, decoder=decoder, metric=metric))
+    found = ablation_findings.find_effects(results, decoder=decoder, metric=metric, bases=ablated.axis_bases(plan))
+    ablation_findings.show_effects(found)
     st.header("One setting at a time", anchor=False)
-    ablated.show_axes(plan, results, decoder=decoder, metric=metric)
+    ablated.show_axes(plan, results, found, decoder=decoder)
     st.header("Learning curves", anchor=False)
     ablated.show_curves(results)
     tables = [cube_frame(results, decoder=decoder, metric=metric)]

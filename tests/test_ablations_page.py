@@ -14,7 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from test_ablation import cube_values, make_result
 
-from pages.shared import ablated, ablation_tables
+from pages.shared import ablated, ablation_findings, ablation_tables
 from pages.shared.text import escaped, message
 from spd_core.ablation import (
     FACTORS,
@@ -182,12 +182,12 @@ def test_decoder_and_metric_are_followed_and_findings_kept(folder: Path, monkeyp
     app.segmented_control(key="widget ablation metric").set_value("NDCG@10").run()
     assert is_well(app)
     assert "NDCG@10" in tables(app, "Seed spread")[0]
-    monkeypatch.setattr(ablation_tables, "main_effects", None)
+    monkeypatch.setattr(ablation_findings, "main_effects", None)
     assert is_well(app.run())
 
 
 def test_axis_points_show_the_cubes_own_cell_where_nothing_is_changed(folder: Path) -> None:
-    fill(folder)
+    values = fill(folder)
     write_cell(folder, make_result(("self_attention", "teacher", "frozen"), [0.5] * 40, name="tau-10"))
     app = visit()
     assert is_well(app)
@@ -195,6 +195,8 @@ def test_axis_points_show_the_cubes_own_cell_where_nothing_is_changed(folder: Pa
     rows = axes[axes["Axis"] == "Temperature"]
     assert list(rows["AUC"] == "not run yet") == [True, True, False, True, False]
     assert axes[axes["Axis"] == "Readout"]["AUC"].iloc[2] == rows["AUC"].iloc[2]
+    lost = 0.5 - values["self_attention", "teacher", "frozen"].mean()
+    assert [text.split(" ")[0] for text in rows["Against the cube's cell"]] == ["", "", "", "", f"{lost:+.4f}"]
 
 
 def test_download_holds_every_cell_and_no_formula() -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.shared import frame
+from pages.shared.ablation_findings import Findings
 from pages.shared.ablation_tables import figure_source, figure_table, paper_table, point_titles, short
 from pages.shared.text import escaped, plural, shown
 from spd_core.ablation import FACTORS, CellResult, Point, cell_name, cube_frame, curve_frame, paper_frame, point_frame
@@ -95,8 +96,19 @@ def show_paper(metric: str) -> None:
     st.caption(f"Source: {escaped(PAPER_SOURCE, 120)}.")
 
 
-def show_axes(plan: AblationPlan, results: Results, *, decoder: str, metric: str) -> None:
+def axis_bases(plan: AblationPlan) -> dict[str, str]:
+    """Cell of an axis -> cell of the cube that it was changed from, where the axis has that one too."""
+    bases = {}
+    for name in plan.axes:
+        cells = [cell for _, cell in plan.axis(name)]
+        own = [cell.name for cell in cells if not cell.changes]
+        bases |= {cell.name: own[0] for cell in cells if cell.changes and own}
+    return bases
+
+
+def show_axes(plan: AblationPlan, results: Results, found: Findings, *, decoder: str) -> None:
     """A chart an axis: one setting moved, everything else as in one cell of the cube."""
+    metric = found.metric
     tables = {}
     for name, axis in plan.axes.items():
         points = [point for point, _ in plan.axis(name)]
@@ -110,7 +122,9 @@ def show_axes(plan: AblationPlan, results: Results, *, decoder: str, metric: str
                 show_axis(plan, name, tables[name], metric=metric, domain=domain)
     with st.expander("The same numbers as a table"):
         whole = pd.concat([table.assign(axis=plan.axes[name].title) for name, table in tables.items()])
-        st.table(figure_table(whole, results, metric=metric), border="horizontal", hide_index=True)
+        numbers = figure_table(whole, results, metric=metric, differences=found.axes)
+        st.table(numbers, border="horizontal", hide_index=True)
+        st.caption("Against the cube's cell: the same slates in pairs, with the 95 % interval; clear where 0 lies outside.")
 
 
 def show_axis(plan: AblationPlan, name: str, table: pd.DataFrame, *, metric: str, domain: tuple[float, float]) -> None:
