@@ -329,7 +329,7 @@ def test_a_broken_line_is_found_before_anything_is_labelled(
 
 
 OPTIONS = {
-    "unknown teacher": (["--teacher", "oracle"], "unknown teacher 'oracle'; choose from brand, category, cooccurrence"),
+    "unknown teacher": (["--teacher", "oracle"], "unknown teacher 'oracle'; choose from "),
     "mode of a counting teacher": (
         ["--teacher", "random", "--mode", "free"],
         "mode 'free': only for an autoregressive teacher",
