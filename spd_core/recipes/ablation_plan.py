@@ -6,10 +6,8 @@ The cube is head x signal x backbone; an axis changes settings of one cell of it
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from spd_core.ablation import FACTORS, Factors, Point, cell_name
 from spd_core.errors import TrainingError, choices
 from spd_core.model import StudentConfig
-from spd_core.recipes.preset import PRESET_FOLDER, Preset, first_problem
+from spd_core.recipes.preset import PRESET_FOLDER, Preset, first_problem, read_settings
 from spd_core.training.settings import TrainSettings
 from spd_core.training.shared_states import Place
 
@@ -138,13 +136,7 @@ class AblationPlan(BaseModel):
         Raises:
             TrainingError: no such plan, not TOML, or a key or value that is not allowed.
         """
-        file = Path(name) if name.endswith(".toml") else PLAN_FOLDER / f"{Path(name).name}.toml"
-        if not file.is_file():
-            raise TrainingError(choices("ablation plan", name, plan_names()))
-        try:
-            return cls.model_validate(tomllib.loads(file.read_text("utf-8")))
-        except (tomllib.TOMLDecodeError, ValidationError) as error:
-            raise TrainingError(f"ablation plan {name!r}: {first_problem(error)}") from error
+        return read_settings(cls, name, PLAN_FOLDER, "ablation plan")
 
     def cube(self) -> list[PlannedCell]:
         """The 12 cells."""
@@ -231,4 +223,4 @@ def changed_student(student: StudentConfig, changes: dict[str, Any], where: str)
 
 def plan_names() -> list[str]:
     """Names of the plans that come with the project."""
-    return sorted(file.stem for file in PLAN_FOLDER.glob("*.toml"))
+    return settings_names(PLAN_FOLDER)

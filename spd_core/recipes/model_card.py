@@ -85,16 +85,7 @@ def card_text(name: str, config: StudentConfig, facts: TrainingFacts, counts: di
         f"| parameters | head {counts['head']:,}, adapter {counts['adapter']:,}, backbone {counts['backbone']:,} |",
         f"| training objective | Sinkhorn cross-entropy, tau = {config.tau:g}, {config.sinkhorn_iterations} iterations |",
         f"| teacher | {facts.teacher} |",
-        f"| training data | {', '.join(facts.data)} |",
-        f"| training | {facts.slates:,} slates, {facts.steps:,} steps, {facts.minutes:g} minutes, {facts.machine} |",
-        f"| seed, date | {facts.seed}, {facts.date} |",
-        "",
-        "## Results",
-        "",
-        *result_lines(facts.metrics),
-        "",
-        "## Limits",
-        "",
+        *fact_lines(facts),
         "Trained on English product titles of one shop; slates beyond K candidates are refused. Candidate order in",
         "the prompt can change it. A valid permutation is guaranteed, as it is for any method that scores and sorts.",
         "",
@@ -113,7 +104,7 @@ def teacher_card_text(name: str, settings: TeacherSettings, facts: TrainingFacts
         f"# {name}",
         "",
         "An autoregressive ranker: reads the same prompt as the students and writes the candidates' ordinals best first,",
-        "a forward pass a token. It learned to write the rankings of another teacher and is no judge of its own.",
+        "in a forward pass or two each. It learned to write the rankings of another teacher and is no judge of its own.",
         "",
         "| what | value |",
         "|---|---|",
@@ -122,6 +113,17 @@ def teacher_card_text(name: str, settings: TeacherSettings, facts: TrainingFacts
         f"| started from | {started}{f', those of the lowest {frozen} layers kept as they were' if frozen else ''} |",
         f"| learned to write | rankings of {facts.teacher} |",
         "| training objective | cross-entropy of the answer's tokens, weighted by rank like DCG |",
+        *fact_lines(facts),
+        "Trained on English product titles of one shop. Decoded freely it may write something that is no permutation;",
+        "such answers are counted by kind and repaired for display only.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def fact_lines(facts: TrainingFacts) -> list[str]:
+    """The end of the table, on training, then the results and the heading of the limits."""
+    return [
         f"| training data | {', '.join(facts.data)} |",
         f"| training | {facts.slates:,} slates, {facts.steps:,} steps, {facts.minutes:g} minutes, {facts.machine} |",
         f"| seed, date | {facts.seed}, {facts.date} |",
@@ -132,11 +134,7 @@ def teacher_card_text(name: str, settings: TeacherSettings, facts: TrainingFacts
         "",
         "## Limits",
         "",
-        "Trained on English product titles of one shop. Decoded freely it may write something that is no permutation;",
-        "such answers are counted by kind and repaired for display only.",
-        "",
     ]
-    return "\n".join(lines)
 
 
 def result_lines(metrics: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,6 +15,7 @@ from spd_core.model import StudentConfig
 from spd_core.training.settings import Polish, TrainSettings, WarmStart
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
+Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class Preset(BaseModel):
@@ -66,13 +67,7 @@ class Preset(BaseModel):
         Raises:
             TrainingError: no such preset, not TOML, or a key or value that is not allowed.
         """
-        file = Path(name) if name.endswith(".toml") else PRESET_FOLDER / f"{Path(name).name}.toml"
-        if not file.is_file():
-            raise TrainingError(choices("preset", name, preset_names()))
-        try:
-            return cls.model_validate(tomllib.loads(file.read_text("utf-8")))
-        except (tomllib.TOMLDecodeError, ValidationError) as error:
-            raise TrainingError(f"preset {name!r}: {first_problem(error)}") from error
+        return read_settings(cls, name, PRESET_FOLDER, "preset")
 
     def changed(self, **flags: Any) -> Preset:
         """The preset with every flag that is not None in place of its own value; names are looked up at both levels.
@@ -93,7 +88,33 @@ class Preset(BaseModel):
 
 def preset_names() -> list[str]:
     """Names of the presets that come with the project."""
-    return sorted(file.stem for file in PRESET_FOLDER.glob("*.toml"))
+    return settings_names(PRESET_FOLDER)
+
+
+def settings_names(folder: Path) -> list[str]:
+    """Names of the TOML files in a folder, sorted."""
+    return sorted(file.stem for file in folder.glob("*.toml"))
+
+
+def read_settings(kind: type[Settings], name: str, folder: Path, what: str) -> Settings:
+    """Settings of a name in `folder`, or of a TOML file.
+
+    Args:
+        kind: the record that they make.
+        name: stem of a file in `folder`, or a path that ends in ``.toml``.
+        folder: of the files that come with the project.
+        what: they are, for messages.
+
+    Raises:
+        TrainingError: no such file, not TOML, or a key or value that is not allowed.
+    """
+    file = Path(name) if name.endswith(".toml") else folder / f"{Path(name).name}.toml"
+    if not file.is_file():
+        raise TrainingError(choices(what, name, settings_names(folder)))
+    try:
+        return kind.model_validate(tomllib.loads(file.read_text("utf-8")))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise TrainingError(f"{what} {name!r}: {first_problem(error)}") from error
 
 
 def first_problem(error: Exception) -> str:

@@ -5,6 +5,7 @@ It knows token ids and one language model; nothing of slates or texts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -68,8 +69,8 @@ class ConstrainedWriter:
         """Indices of the ordinals that are written."""
         closed = [ids + self.separator for ids in self.sequences]
         steps = {ids[: length + 1] for ids in closed for length in range(len(ids))}
-        parents = [step[:-1] for step in steps]
-        self._forks = {parent for parent in parents if parent and parents.count(parent) > 1}
+        children = Counter(step[:-1] for step in steps)
+        self._forks = {parent for parent, count in children.items() if parent and count > 1}
 
     @property
     def is_done(self) -> bool:
