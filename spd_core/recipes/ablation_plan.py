@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from spd_core.ablation import FACTORS, Factors, Point, cell_name
 from spd_core.errors import TrainingError, choices
 from spd_core.model import StudentConfig
-from spd_core.recipes.preset import PRESET_FOLDER, Preset, first_problem, read_settings
+from spd_core.recipes.preset import PRESET_FOLDER, Preset, first_problem, read_settings, settings_names
 from spd_core.training.settings import TrainSettings
 from spd_core.training.shared_states import Place
 
