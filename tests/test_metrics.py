@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, SciPy and brute force, and the laws that tie them together."""
+"""Metrics against scikit-learn, trec_eval, SciPy and brute force, and the laws that tie them together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -65,6 +66,20 @@ class TestPerSlate:
         assert reciprocal_rank(relevant, positions) == 1 / (1 + listed.index(True))
         for k in (1, 3, 10, 50):
             assert recall_at(relevant, positions, k) == sum(listed[:k]) / sum(listed)
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_agrees_with_trec_eval(self, seed: int) -> None:
+        _, positions, grades = random_case(seed)
+        grades[0] = 4.0
+        judged = {f"c{index}": int(grade) for index, grade in enumerate(grades)}
+        scores = {f"c{index}": -float(position) for index, position in enumerate(positions)}
+        measures = {"recip_rank", "recall.1,10", "ndcg_cut.1,10"}
+        oracle = pytrec_eval.RelevanceEvaluator({"s": judged}, measures).evaluate({"s": scores})["s"]
+        relevant = grades > 0
+        assert reciprocal_rank(relevant, positions) == pytest.approx(oracle["recip_rank"])
+        for k in (1, 10):
+            assert recall_at(relevant, positions, k) == pytest.approx(oracle[f"recall_{k}"])
+            assert ndcg_at(grades, positions, k) == pytest.approx(oracle[f"ndcg_cut_{k}"])
 
     @given(order=permutations, chosen=st.integers(0, 11))
     def test_with_one_relevant_candidate_recall_at_1_is_ndcg_at_1(self, order: list[int], chosen: int) -> None:

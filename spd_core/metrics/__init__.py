@@ -1,8 +1,9 @@
 """How right rankings are, how alike two of them are, and how sure the figures are."""
 
 from spd_core.metrics.agreement import PERSISTENCE, kendall_tau, rbo, top_k_overlap
-from spd_core.metrics.bootstrap import Difference, Interval, mean_interval, paired_difference
+from spd_core.metrics.bootstrap import Difference, Interval, mean_interval, mean_intervals, paired_difference
 from spd_core.metrics.per_slate import ndcg_at, pair_auc, positions_of, recall_at, reciprocal_rank
+from spd_core.metrics.slices import attributes_of, slice_metrics, slice_order, slices_of
 from spd_core.metrics.table import (
     EXCLUSIONS,
     METRICS,
@@ -23,10 +24,12 @@ __all__ = [
     "MetricCollector",
     "MetricRow",
     "MetricTable",
+    "attributes_of",
     "evaluate_rankings",
     "exclusion",
     "kendall_tau",
     "mean_interval",
+    "mean_intervals",
     "ndcg_at",
     "pair_auc",
     "paired_difference",
@@ -35,5 +38,8 @@ __all__ = [
     "recall_at",
     "reciprocal_rank",
     "slate_metrics",
+    "slice_metrics",
+    "slice_order",
+    "slices_of",
     "top_k_overlap",
 ]
