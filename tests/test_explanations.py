@@ -46,7 +46,7 @@ def tried(
 
 
 @given(st.integers(2, 9), st.integers(0, 3), SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_cost_of_a_swap_is_what_the_total_loses(count: int, spare: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     scores = random.normal(size=(count, count + spare))

@@ -60,7 +60,7 @@ def test_constant_matrix_has_no_ranking_information(value: float, count: int) ->
 
 
 @given(SIZES, SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_additive_matrix_has_no_ranking_information_and_every_ranking_is_optimal(count: int, seed: int) -> None:
     scores = additive(count, seed)
     assert matrix_health(scores).verdict == NO_INFORMATION
@@ -70,7 +70,7 @@ def test_additive_matrix_has_no_ranking_information_and_every_ranking_is_optimal
 
 
 @given(SIZES, SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_rank_one_matrix_holds_one_score_whatever_is_added_to_rows_and_columns(count: int, seed: int) -> None:
     health = matrix_health(one_score(count, seed))
     assert health.verdict == ONE_SCORE
@@ -164,7 +164,7 @@ def test_raw_share_is_that_of_the_uncentred_matrix() -> None:
 
 
 @given(SIZES, SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_centred_numbers_do_not_see_constants_of_rows_and_columns(count: int, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(count, count))
     plain, shifted = matrix_health(scores), matrix_health(scores + additive(count, seed + 1))
@@ -176,7 +176,7 @@ def test_centred_numbers_do_not_see_constants_of_rows_and_columns(count: int, se
 
 
 @given(SIZES, SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_all_plain_sorts_and_the_assignment_sort_a_rank_one_matrix_by_its_score(count: int, seed: int) -> None:
     quality = np.random.default_rng(seed).permutation(np.linspace(0.5, 3, count))
     scores = np.outer(quality, np.linspace(1, 0.1, count))
@@ -193,7 +193,7 @@ def test_leading_sort_matches_scores_to_positions_also_where_late_ones_want_qual
 
 
 @given(st.integers(2, 12), SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_sort_gains_more_than_the_assignment(count: int, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(count, count))
     gains = sort_gains(scores)

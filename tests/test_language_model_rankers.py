@@ -111,7 +111,7 @@ def test_letters_read_in_a_batch_are_those_read_alone(
         np.testing.assert_allclose(scores, ranker.scores(slate), atol=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.text(max_size=30) | st.sampled_from(HOSTILE), min_size=1, max_size=8))
 def test_no_title_changes_which_token_is_the_letter(
     tiny_backbone: Backbone, make_slate: MakeSlate, titles: list[str]
@@ -204,7 +204,7 @@ def only(slate: Slate, index: int) -> Slate:
     return dataclasses.replace(slate, candidates=(slate.candidates[index],))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.permutations(range(6)))
 def test_shuffled_candidates_keep_their_scores(talker: Backbone, make_slate: MakeSlate, order: list[int]) -> None:
     ranker, slate = pointwise(talker), make_slate(6, titles=HOSTILE[:6])

@@ -26,7 +26,7 @@ def brute_force(scores: Matrix, ranking: NDArray[np.int64]) -> Matrix:
 
 
 @given(st.integers(1, 6), st.integers(0, 3), st.booleans(), SEEDS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_forced_losses_are_those_of_brute_force(count: int, spare: int, tied: bool, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(count, count + spare))
     scores = scores.round() if tied else scores
@@ -54,7 +54,7 @@ def test_forced_losses_of_fifty_candidates_are_those_of_a_new_solution() -> None
 
 
 @given(st.integers(2, 12), SEEDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_forcing_costs_nothing_at_the_own_rank_and_never_more_than_a_mere_swap(count: int, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(count, count))
     forced = forced_ranks(scores)

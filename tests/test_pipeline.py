@@ -230,7 +230,7 @@ def test_an_untrained_head_says_so(tiny_backbone: Backbone, make_slate: MakeSlat
 # --- many slates
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(order=st.permutations(range(len(SIZES))), batch_tokens=st.sampled_from([1, 150, 700, 100_000]))
 def test_slates_in_batches_are_ranked_as_alone_and_in_input_order(
     tiny_student: Student, make_slate: MakeSlate, order: list[int], batch_tokens: int

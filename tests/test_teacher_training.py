@@ -94,7 +94,17 @@ def test_the_answer_is_the_teachers_ranking(tiny_teacher: AutoregressiveTeacher,
 def test_the_random_floor_is_what_a_uniform_writer_pays() -> None:
     # 2 candidates, one token each and a separator or end: log 2 at rank 0, nothing at rank 1.
     assert random_order_nats(2, [2, 2]) == pytest.approx(math.log(2) / (2 + 2 * rank_weight(1)))
+    assert random_order_nats(2, [2, 2], discount=False) == pytest.approx(math.log(2) / 4)
     assert random_order_nats(1, [2]) == 0.0
+
+
+def test_without_the_discount_every_answer_token_weighs_alike(
+    tiny_teacher: AutoregressiveTeacher, make_slate: MakeSlate
+) -> None:
+    learner = learner_of(tiny_teacher, ranked_slates(make_slate, 1, 4))
+    encoded = [learner.encode(learner.data.slates[0])]
+    assert set(collate_answers(encoded, tiny_teacher.backbone, discount=False).weights.tolist()) == {1.0}
+    assert len(set(collate_answers(encoded, tiny_teacher.backbone).weights.tolist())) == 4
 
 
 def test_training_teaches_the_format_within_a_few_steps(trainable: AutoregressiveTeacher, make_slate: MakeSlate) -> None:

@@ -24,6 +24,7 @@ from spd_core.training.examples import (
     plan_epoch,
     teacher_positions,
     vary_slate,
+    vary_slates,
 )
 from spd_core.training.loop import Run, RunState, accumulate, train
 from spd_core.training.masters import MasterWeights, rate_factor
@@ -178,6 +179,15 @@ def test_epochs_vary_the_order_and_repeat_with_the_seed(slates: tuple[Slate, ...
     assert first == again
     assert len(set(first)) > 1
     assert all(sorted(ids) == sorted(slates[0].item_ids) for ids in first)
+
+
+def test_unshuffled_slates_stay_as_they_are_in_every_pass(slates: tuple[Slate, ...]) -> None:
+    still = SETTINGS.model_copy(update={"shuffle": False})
+    for epoch in range(3):
+        assert vary_slates(slates, TrainingSet(slates), still, epoch=epoch, step_key=0, positions=6) == list(slates)
+    whole = numbered_slate(3, size=10)
+    fewer = vary_slate(whole, TrainingSet(slates), seed="0", size=5, shuffle=False).item_ids
+    assert list(fewer) == [item_id for item_id in whole.item_ids if item_id in fewer]
 
 
 def test_subsets_keep_the_label_and_the_teachers_order() -> None:

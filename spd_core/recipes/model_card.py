@@ -86,8 +86,8 @@ def card_text(name: str, config: StudentConfig, facts: TrainingFacts, counts: di
         f"| training objective | Sinkhorn cross-entropy, tau = {config.tau:g}, {config.sinkhorn_iterations} iterations |",
         f"| teacher | {facts.teacher} |",
         *fact_lines(facts),
-        "Trained on English product titles of one shop; slates beyond K candidates are refused. Candidate order in",
-        "the prompt can change it. A valid permutation is guaranteed, as it is for any method that scores and sorts.",
+        "Slates beyond K candidates are refused. Candidate order in the prompt can change the ranking. A valid permutation is",
+        "guaranteed, as it is for any method that scores and sorts.",
         "",
     ]
     return "\n".join(lines)
@@ -100,11 +100,12 @@ def teacher_card_text(name: str, settings: TeacherSettings, facts: TrainingFacts
     train_settings = facts.settings.get("train_settings", {})
     frozen = train_settings.get("frozen_layers", 0)
     started = f"adapters of {start}" if start else "fresh adapters"
+    weighted = "weighted by rank like DCG" if train_settings.get("rank_discount", True) else "all alike"
     lines = [
         f"# {name}",
         "",
         "An autoregressive ranker: reads the same prompt as the students and writes the candidates' ordinals best first,",
-        "in a forward pass or two each. It learned to write the rankings of another teacher and is no judge of its own.",
+        "in a forward pass each. It learned to write the rankings of another teacher and is no judge of its own.",
         "",
         "| what | value |",
         "|---|---|",
@@ -112,9 +113,9 @@ def teacher_card_text(name: str, settings: TeacherSettings, facts: TrainingFacts
         f"| adapter | {lora}; {adapter:,} parameters |",
         f"| started from | {started}{f', those of the lowest {frozen} layers kept as they were' if frozen else ''} |",
         f"| learned to write | rankings of {facts.teacher} |",
-        "| training objective | cross-entropy of the answer's tokens, weighted by rank like DCG |",
+        f"| training objective | cross-entropy of the answer's tokens, {weighted} |",
         *fact_lines(facts),
-        "Trained on English product titles of one shop. Decoded freely it may write something that is no permutation;",
+        "Decoded freely it may write something that is no permutation;",
         "such answers are counted by kind and repaired for display only.",
         "",
     ]
@@ -134,6 +135,7 @@ def fact_lines(facts: TrainingFacts) -> list[str]:
         "",
         "## Limits",
         "",
+        f"Trained on English texts of one source ({', '.join(facts.data)}).",
     ]
 
 

@@ -65,7 +65,8 @@ def random_floor(learner: WritingLearner) -> float:
     floors = []
     for slate in learner.valid:
         _, answer = learner.encode(slate)
-        floors.append(random_order_nats(len(answer), [len(tokens) for tokens in answer]))
+        tokens = [len(row) for row in answer]
+        floors.append(random_order_nats(len(answer), tokens, discount=learner.settings.rank_discount))
     return sum(floors) / len(floors)
 
 

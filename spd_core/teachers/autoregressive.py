@@ -1,4 +1,4 @@
-"""The autoregressive teacher: reads a student's prompt and writes the ordinals best first, in a pass or two each.
+"""The autoregressive teacher: reads a student's prompt and writes the ordinals best first, in a pass each.
 
 It shares the backbone and the wording with the students, so that the two differ only in how a ranking comes out. It does
 not know where its weights come from; `teacher_checkpoints` does.

@@ -15,6 +15,8 @@ from transformers import DynamicCache
 
 from spd_core.errors import SpdError
 
+Fork = tuple[int, ...]  # beginning of ordinals after which more than one token could follow
+
 
 class Writer(Protocol):
     """Keeps the tokens of one answer."""
@@ -82,12 +84,12 @@ class ConstrainedWriter:
         """Indices of the ordinals that are not written yet, in input order."""
         return [index for index in range(len(self.sequences)) if index not in self.order]
 
-    def forks(self) -> list[tuple[int, ...]]:
-        """Beginnings of unused ordinals after which more than one token could follow; an ancestor stands before its heirs."""
+    def forks(self) -> list[Fork]:
+        """Forks of the unused ordinals; an ancestor stands before its heirs."""
         starts = {ids[:length] for ids in map(self.sequences.__getitem__, self.unused) for length in range(1, len(ids) + 1)}
         return sorted(starts & self._forks, key=lambda start: (len(start), start))
 
-    def choose(self, first: Tensor, after: Mapping[tuple[int, ...], Tensor]) -> list[int]:
+    def choose(self, first: Tensor, after: Mapping[Fork, Tensor]) -> list[int]:
         """Tokens of the likeliest unused ordinal, now written; where one is left after it, that one's too.
 
         Args:
@@ -106,7 +108,7 @@ class ConstrainedWriter:
         self.order.append(index)
         self.tokens += [*self.sequences[index], *(() if self.is_done else self.separator)]
 
-    def _score(self, ids: tuple[int, ...], first: Tensor, after: Mapping[tuple[int, ...], Tensor]) -> Tensor:
+    def _score(self, ids: tuple[int, ...], first: Tensor, after: Mapping[Fork, Tensor]) -> Tensor:
         later = [after[ids[:length]][ids[length]] for length in range(1, len(ids)) if ids[:length] in self._forks]
         return first[ids[0]] + sum(later)
 
@@ -150,16 +152,15 @@ def write_permutations(
     pad_id: int,
     after_step: Callable[[], None] = lambda: None,
 ) -> int:
-    """Forward passes made until every constrained writer is done: the prefill, and at most two a rank.
+    """Forward passes made until every constrained writer is done: two before the first rank, then one a rank.
 
-    One pass looks at the forks of the trie, all side by side; the next one reads what was chosen. Arguments as in
-    `write_all`; `after_step` is called after each rank.
+    Each pass reads the ordinals that were chosen and, side by side behind them, the forks of the trie for the next choice.
+    Arguments as in `write_all`; `after_step` is called after each rank.
     """
     reader = _Reader(model, output_weights, prompts, pad_id)
+    after = reader.read([[] for _ in prompts], forks=_forks(writers))
     while True:
-        forks = sorted({fork for w in writers for fork in w.forks() if not w.is_done}, key=lambda fork: (len(fork), fork))
-        first, after = reader.logits.log_softmax(dim=1), reader.look_ahead(forks)
-        chosen = []
+        first, chosen = reader.logits.log_softmax(dim=1), []
         for row, writer in enumerate(writers):
             begin = len(writer.tokens)
             if not writer.is_done:
@@ -168,7 +169,12 @@ def write_permutations(
         after_step()
         if all(writer.is_done for writer in writers):
             return reader.passes
-        reader.read(chosen)
+        after = reader.read(chosen, forks=_forks(writers))
+
+
+def _forks(writers: Sequence[ConstrainedWriter]) -> list[Fork]:
+    """Forks of all writers that still write; an ancestor stands before its heirs."""
+    return sorted({fork for writer in writers if not writer.is_done for fork in writer.forks()}, key=lambda f: (len(f), f))
 
 
 class _Reader:
@@ -180,35 +186,51 @@ class _Reader:
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.int64, device=output_weights.device)  # (B, T read so far)
         self.read(prompts)
 
-    def read(self, texts: Sequence[Sequence[int]]) -> None:
-        """Read on, texts of any length a row; `logits` (B, V) then foretell the token after each."""
-        ids, real = _left_padded(texts, self.pad_id, self.output_weights.device)
-        positions = (self.mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp_min(0)
-        self.mask = torch.cat([self.mask, real], dim=1)
-        whole = {} if bool(self.mask.all()) else {"attention_mask": self.mask}
-        states = self._forward(ids, positions, **whole)[:, -1]  # (B, D)
-        self.logits = (states @ self.output_weights.T).float().cpu()
-
-    def look_ahead(self, forks: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Tensor]:
-        """(B, V) logits after each of `forks`, read side by side in one pass and forgotten again.
+    def read(self, texts: Sequence[Sequence[int]], *, forks: Sequence[Fork] = ()) -> dict[Fork, Tensor]:
+        """Read on, texts of any length a row, and look at forks behind them; `logits` (B, V) then foretell the next token.
 
         Args:
-            forks: token sequences, every ancestor before its heirs; each one's last token becomes one input, which sees what
-                was read, its ancestors and itself.
+            texts: B token sequences; where all are empty, `logits` stay.
+            forks: token sequences, every ancestor before its heirs. Each one's last token becomes one more input, which sees
+                what was read, its ancestors and itself, and which is forgotten again.
+
+        Returns:
+            (B, V) logits after each of `forks`.
         """
-        if not forks:
+        ids, real = _left_padded(texts, self.pad_id, self.output_weights.device)
+        before, length = self.mask, ids.shape[1]
+        if not length and not forks:
             return {}
-        device, rows = self.mask.device, len(self.mask)
-        ids = torch.tensor([fork[-1] for fork in forks], device=device).expand(rows, -1)
-        depth = torch.tensor([len(fork) - 1 for fork in forks], device=device)
+        positions = (before.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp_min(0)
+        self.mask = torch.cat([before, real], dim=1)
+        mask = {} if bool(self.mask.all()) else {"attention_mask": self.mask}
+        if forks:
+            last = torch.tensor([fork[-1] for fork in forks], device=ids.device).expand(len(ids), -1)
+            depth = torch.tensor([len(fork) - 1 for fork in forks], device=ids.device)
+            ids = torch.cat([ids, last], dim=1)
+            positions = torch.cat([positions, self.mask.sum(dim=1, keepdim=True) + depth], dim=1)
+            mask = {"attention_mask": self._tree_bias(before, real, forks)}
+        states = self._forward(ids, positions, **mask)  # (B, length + forks, D)
+        if length:
+            self.logits = self._logits(states[:, length - 1])
+        if forks:
+            self.cache.crop(-len(forks))
+        seen = self._logits(states[:, length:])  # (B, forks, V)
+        return {fork: seen[:, index] for index, fork in enumerate(forks)}
+
+    def _tree_bias(self, before: Tensor, real: Tensor, forks: Sequence[Fork]) -> Tensor:
+        """(B, 1, L + G, T + L + G) attention bias: L new tokens are read in turn, G forks after them side by side."""
+        (rows, new), device, dtype = real.shape, real.device, self.output_weights.dtype
+        in_turn = torch.ones(new, new, dtype=torch.bool, device=device).tril() & real.bool()[:, None]  # (B, L, L)
         family = torch.tensor([[fork[: len(other)] == other for other in forks] for fork in forks], device=device)
-        seen = torch.cat([self.mask.bool()[:, None].expand(-1, len(forks), -1), family.expand(rows, -1, -1)], dim=2)
-        dtype = self.output_weights.dtype
-        bias = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, torch.finfo(dtype).min)
-        states = self._forward(ids, self.mask.sum(dim=1, keepdim=True) + depth, attention_mask=bias[:, None])
-        self.cache.crop(-len(forks))
-        logits = (states @ self.output_weights.T).float().cpu()  # (B, G, V)
-        return {fork: logits[:, index] for index, fork in enumerate(forks)}
+        tokens = torch.cat([in_turn, in_turn.new_zeros(rows, new, len(forks))], dim=2)
+        heirs = torch.cat([real.bool()[:, None].expand(-1, len(forks), -1), family.expand(rows, -1, -1)], dim=2)
+        past = before.bool()[:, None].expand(-1, new + len(forks), -1)
+        seen = torch.cat([past, torch.cat([tokens, heirs], dim=1)], dim=2)
+        return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+
+    def _logits(self, states: Tensor) -> Tensor:
+        return (states @ self.output_weights.T).float().cpu()
 
     def _forward(self, ids: Tensor, positions: Tensor, **mask: Tensor) -> Tensor:
         self.passes += 1
@@ -218,7 +240,7 @@ class _Reader:
 
 
 def _left_padded(texts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(B, T) ids and their mask, 1 where real; a row may be empty, the whole may not."""
+    """(B, T) ids and their mask, 1 where real; rows may be empty."""
     length = max(len(text) for text in texts)
     ids = torch.full((len(texts), length), pad_id, dtype=torch.int64)
     mask = torch.zeros(len(texts), length, dtype=torch.int64)

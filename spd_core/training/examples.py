@@ -73,7 +73,21 @@ def draw_size(data: TrainingSet, settings: TrainSettings, *, epoch: int, step_ke
     return count
 
 
-def vary_slate(slate: Slate, data: TrainingSet, *, seed: str, size: int) -> Slate:
+def vary_slates(
+    slates: Sequence[Slate], data: TrainingSet, settings: TrainSettings, *, epoch: int, step_key: int, positions: int
+) -> list[Slate]:
+    """The slates of one step, each varied; arguments as in `draw_size` and `vary_slate`."""
+    count = max(len(slate.candidates) for slate in slates)
+    size = draw_size(data, settings, epoch=epoch, step_key=step_key, count=count, positions=positions)
+    sizes = [size if size != count else len(slate.candidates) for slate in slates]
+    seed = f"{settings.seed}/{epoch}"
+    return [
+        vary_slate(slate, data, seed=seed, size=wanted, shuffle=settings.shuffle)
+        for slate, wanted in zip(slates, sizes, strict=True)
+    ]
+
+
+def vary_slate(slate: Slate, data: TrainingSet, *, seed: str, size: int, shuffle: bool = True) -> Slate:
     """The slate with shuffled candidates, cut down or filled up to `size` of them.
 
     Args:
@@ -81,13 +95,17 @@ def vary_slate(slate: Slate, data: TrainingSet, *, seed: str, size: int) -> Slat
         data: for the pool and the teacher at hand; without one a slate is never filled up.
         seed: of every choice made here, together with the slate's id.
         size: candidates wanted.
+        shuffle: False keeps the order of those that stay.
     """
     rng = random.Random(f"{seed}/{slate.slate_id}")
     kept = list(range(len(slate.candidates)))
     if size < len(kept):
         labelled = {i for i, flag in enumerate(slate.relevant()) if flag}
         kept = sorted(kept, key=lambda i: (i not in labelled, rng.random()))[:size]
-    rng.shuffle(kept)
+    if shuffle:
+        rng.shuffle(kept)
+    else:
+        kept.sort()
     varied = select_candidates(slate, kept)
     return extend_slate(varied, data, rng, size) if size > len(kept) and data.rank is not None else varied
 

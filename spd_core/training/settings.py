@@ -38,6 +38,10 @@ class TrainSettings(BaseModel):
     """Largest norm of the whole gradient."""
     frozen_layers: int = Field(default=0, ge=0)
     """Lowest layers of the backbone whose adapters stay as the run found them; what lies below costs no backward pass."""
+    shuffle: bool = True
+    """Show the candidates of a slate in another order in every pass; off, they stand as in the file."""
+    rank_discount: bool = True
+    """A writing teacher's first ranks weigh most, as in DCG; off, all ranks weigh alike."""
     subset_share: float = Field(default=0.0, ge=0, le=1)
     """Share of steps whose slates are cut to a random size of 5 or more candidates."""
     extend_share: float = Field(default=0.0, ge=0, le=1)

@@ -20,7 +20,7 @@ from spd_core.model import Student
 from spd_core.prompts import build_prompt
 from spd_core.slate import Slate
 from spd_core.tokenization import EncodedPrompt, SlateBatch, collate_prompts, encode_prompt
-from spd_core.training.examples import TrainingSet, draw_size, teacher_positions, vary_slate
+from spd_core.training.examples import TrainingSet, teacher_positions, vary_slates
 from spd_core.training.run_files import write_tensors
 from spd_core.training.settings import TrainSettings
 
@@ -97,11 +97,8 @@ class LiveSource:
         """Tokenised prompts of the slates at `indices`."""
         slates = [self.data.slates[index] for index in indices]
         if vary is not None:
-            limit = self.student.config.positions
-            count = max(len(slate.candidates) for slate in slates)
-            size = draw_size(self.data, self.settings, epoch=vary.epoch, step_key=vary.step_key, count=count, positions=limit)
-            seed = f"{self.settings.seed}/{vary.epoch}"
-            slates = [vary_slate(s, self.data, seed=seed, size=size if size != count else len(s.candidates)) for s in slates]
+            where = {"epoch": vary.epoch, "step_key": vary.step_key, "positions": self.student.config.positions}
+            slates = vary_slates(slates, self.data, self.settings, **where)
         tokenizer = self.student.backbone.tokenizer
         encoded = [encode_prompt(build_prompt(slate, self.student.template), tokenizer) for slate in slates]
         for part in split_by_tokens([len(prompt.input_ids) for prompt in encoded], self.settings):

@@ -20,7 +20,7 @@ from spd_core.metrics import kendall_tau, pair_auc
 from spd_core.slate import Slate
 from spd_core.teachers.answers import TeacherAnswer
 from spd_core.teachers.autoregressive import AutoregressiveTeacher, answer_ids
-from spd_core.training.examples import TrainingSet, draw_size, teacher_positions, vary_slate
+from spd_core.training.examples import TrainingSet, teacher_positions, vary_slates
 from spd_core.training.settings import TrainSettings
 from spd_core.training.sources import Variation, split_by_tokens, text_length
 from spd_core.training.students import trainable_adapters
@@ -99,16 +99,12 @@ class WritingLearner:
     def batches(self, indices: Sequence[int], vary: Variation) -> Iterator[WritingBatch]:
         """Prompts and answers of the slates at `indices`, varied for the pass and the step."""
         slates = [self.data.slates[index] for index in indices]
-        count = max(len(slate.candidates) for slate in slates)
-        size = draw_size(
-            self.data, self.settings, epoch=vary.epoch, step_key=vary.step_key, count=count, positions=LARGEST_SLATE
-        )
-        seed = f"{self.settings.seed}/{vary.epoch}"
-        slates = [vary_slate(s, self.data, seed=seed, size=size if size != count else len(s.candidates)) for s in slates]
+        where = {"epoch": vary.epoch, "step_key": vary.step_key, "positions": LARGEST_SLATE}
+        slates = vary_slates(slates, self.data, self.settings, **where)
         encoded = [self.encode(slate) for slate in slates]
         lengths = [len(prompt) + sum(len(row) for row in answer) for prompt, answer in encoded]
         for part in split_by_tokens(lengths, self.settings):
-            yield collate_answers([encoded[i] for i in part], self.teacher.backbone)
+            yield collate_answers([encoded[i] for i in part], self.teacher.backbone, discount=self.settings.rank_discount)
 
     def encode(self, slate: Slate) -> tuple[list[int], list[list[int]]]:
         """Token ids of a slate's prompt, and of its teacher's ranking, a list a rank."""
@@ -133,8 +129,10 @@ class WritingLearner:
         return WritingValidation(*(float(mean) for mean in np.nanmean(np.array(rows, dtype=np.float64), axis=0)))
 
 
-def collate_answers(encoded: Sequence[tuple[list[int], list[list[int]]]], backbone: Any) -> WritingBatch:
-    """Prompts and answers as one padded batch on the backbone's device."""
+def collate_answers(
+    encoded: Sequence[tuple[list[int], list[list[int]]]], backbone: Any, *, discount: bool = True
+) -> WritingBatch:
+    """Prompts and answers as one padded batch on the backbone's device, weighted by `rank_weight`."""
     length = max(len(prompt) + sum(len(row) for row in answer) for prompt, answer in encoded)
     ids = torch.full((len(encoded), length), backbone.tokenizer.pad_token_id, dtype=torch.int64)
     mask = torch.zeros(len(encoded), length, dtype=torch.int64)
@@ -150,25 +148,26 @@ def collate_answers(encoded: Sequence[tuple[list[int], list[list[int]]]], backbo
         rows += [row] * len(written)
         places += range(len(prompt) - 1, end - 1)
         targets += written
-        weights += [rank_weight(rank) for rank, tokens in enumerate(answer) for _ in tokens]
+        weights += [rank_weight(rank, discount) for rank, tokens in enumerate(answer) for _ in tokens]
     place = backbone.device
     numbers = [torch.tensor(values).to(place) for values in (rows, places, targets, weights)]
     return WritingBatch(ids.to(place), mask.to(place), *numbers)
 
 
-def rank_weight(rank: int) -> float:
-    """Weight of the tokens at a rank (0 first): the discount of DCG, since the first ranks matter and are learned last."""
-    return 1 / math.log2(rank + 2)
+def rank_weight(rank: int, discount: bool = True) -> float:
+    """Weight of the tokens at a rank (0 first): that of DCG, since the first ranks matter and are learned last; or 1."""
+    return 1 / math.log2(rank + 2) if discount else 1.0
 
 
-def random_order_nats(count: int, tokens_a_rank: Sequence[int]) -> float:
+def random_order_nats(count: int, tokens_a_rank: Sequence[int], *, discount: bool = True) -> float:
     """Loss of a model that knows the format and draws every valid permutation of `count` candidates alike.
 
     Args:
         count: N.
         tokens_a_rank: (N,) tokens written at each rank.
+        discount: as in `rank_weight`.
     """
-    weights = [rank_weight(rank) for rank in range(count)]
+    weights = [rank_weight(rank, discount) for rank in range(count)]
     nats = sum(weight * math.log(count - rank) for rank, weight in enumerate(weights))
     return nats / sum(weight * tokens for weight, tokens in zip(weights, tokens_a_rank, strict=True))
 
