@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -210,7 +210,7 @@ class _Reader:
             ids = torch.cat([ids, last], dim=1)
             positions = torch.cat([positions, self.mask.sum(dim=1, keepdim=True) + depth], dim=1)
             mask = {"attention_mask": self._tree_bias(before, real, forks)}
-        states = self._forward(ids, positions, **mask)  # (B, length + forks, D)
+        states = self._forward(ids, positions, **mask)
         if length:
             self.logits = self._logits(states[:, length - 1])
         if forks:
@@ -230,13 +230,13 @@ class _Reader:
         return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
 
     def _logits(self, states: Tensor) -> Tensor:
-        return (states @ self.output_weights.T).float().cpu()
+        logits = states.flatten(0, -2) @ self.output_weights.T  # with three axes, torch copies the weights for each row
+        return logits.unflatten(0, states.shape[:-1]).float().cpu()
 
     def _forward(self, ids: Tensor, positions: Tensor, **mask: Tensor) -> Tensor:
         self.passes += 1
-        output = self.model(input_ids=ids, position_ids=positions, cache=self.cache, use_cache=True, **mask)
-        states: Tensor = output.last_hidden_state
-        return states
+        result: Any = self.model(input_ids=ids, position_ids=positions, cache=self.cache, use_cache=True, **mask)
+        return cast(Tensor, result.last_hidden_state)
 
 
 def _left_padded(texts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
