@@ -232,15 +232,14 @@ def _bare_prefill_ms(student: Student, batch: SlateBatch) -> float:
 
 def describe_machine(student: Student) -> dict[str, str | int]:
     """What the student runs on: CPU, cores, threads, device, dtype, PyTorch version."""
-    device = student.backbone.device
-    return {
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "dtype": str(student.backbone.dtype).removeprefix("torch."),
-        "torch": torch.__version__,
-    }
+    return describe_host(student.backbone.device) | {"dtype": str(student.backbone.dtype).removeprefix("torch.")}
+
+
+def describe_host(device: torch.device) -> dict[str, str | int]:
+    """CPU, cores, threads, the name of the device, PyTorch version."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    return {"cpu": _cpu_name(), "cores": cores, "threads": threads, "device": name, "torch": torch.__version__}
 
 
 def _cpu_name() -> str:

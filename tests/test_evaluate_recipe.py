@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +21,17 @@ from spd_core.errors import CheckpointError, SpdError
 from spd_core.metrics import MetricCollector, MetricRow, evaluate_rankings
 from spd_core.model import Student
 from spd_core.recipes.evaluate import evaluate_file
-from spd_core.recipes.evaluation import Evaluation, format_report
+from spd_core.recipes.evaluation import Evaluation, format_report, report_bytes
 from spd_core.recipes.label import label_file
 from spd_core.recipes.model_card import record_report
 from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, split_choice
+from spd_core.recipes.ranking_store import content_hash
 from spd_core.recipes.shards import Shard
 from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import save_teacher
-from spd_core.teachers import TEACHERS
+from spd_core.teachers import TEACHERS, pointwise
 from spd_core.teachers.autoregressive import AutoregressiveTeacher
+from spd_core.teachers.language_model import LANGUAGE_MODEL_RANKERS, language_model_ranker
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,34 @@ def test_groups_split_the_slates(report: dict) -> None:
     assert mean == pytest.approx(report["metrics"]["AUC"]["mean"])
 
 
+def test_slices_hold_every_ranker_with_its_number_of_slates(report: dict) -> None:
+    assert list(report["slices"]) == ["same_day_as_history", "candidates", "history", "target place", "brand in history"]
+    for rows in report["slices"].values():
+        assert sum(row["hungarian"]["AUC"]["n"] for row in rows.values()) == 12
+        assert all(set(row) == set(report["rankers"]) for row in rows.values())
+    assert report["slices"]["candidates"] == {"6": report["slices"]["candidates"]["6"]}
+    assert report["slices"]["candidates"]["6"]["random"]["AUC"] == pytest.approx(report["rankers"]["random"]["AUC"])
+    assert report["slices"]["target place"]["first fifth"]["input_order"]["Recall@1"]["mean"] == 0.5  # 1st or 2nd of six
+    assert report["slices"]["target place"]["last fifth"]["input_order"]["MRR"]["mean"] == pytest.approx(1 / 6)
+
+
+def test_each_slate_is_kept_with_its_values_and_what_it_is(report: dict, slate_file: str) -> None:
+    rows, slates = report["per_slate"], load_slates(slate_file)[:12]
+    assert rows["slate_ids"] == [slate.slate_id for slate in slates]
+    assert rows["digests"] == [content_hash(slate)[:16] for slate in slates]
+    assert rows["attributes"]["same_day_as_history"] == ["no", "yes"] * 6
+    for name, row in report["rankers"].items():
+        assert np.mean(rows["values"][name]["MRR"]) == pytest.approx(row["MRR"]["mean"], abs=1e-6)
+
+
+def test_report_says_when_on_what_and_with_which_code_it_was_made(report: dict) -> None:
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", report["date"])
+    assert report["machine"]["device"] == "cpu"
+    assert {"cpu", "cores", "threads", "torch"} <= set(report["machine"])
+    assert "commit" in report
+    assert len(report["provenance"]["fingerprint"]) == 16
+
+
 def test_differences_are_paired_with_the_first_decoder(report: dict) -> None:
     assert set(report["differences"]) == set(report["rankers"]) - {"hungarian"}
     rankers = report["rankers"]
@@ -110,8 +141,13 @@ def test_differences_are_paired_with_the_first_decoder(report: dict) -> None:
 
 def test_report_is_plain_json_and_its_table_names_every_ranker(report: dict) -> None:
     assert json.loads(json.dumps(report)) == report
+    assert json.loads(report_bytes(report)) == report
+    assert len(report_bytes(report).splitlines()) < 1000  # the long parts stand on a line each
     text = format_report(report)
     assert all(name in text for name in report["rankers"])
+    assert re.search(r"slices: hungarian +n .*\n", text)
+    assert re.search(r"same_day_as_history = yes +6 ", text)
+    assert "candidates = 6" not in text  # one slice splits nothing
     assert "n = 12" in text
     assert "Recall@10 is 1 for any order on 12 of 12 slates" in text
 
@@ -122,6 +158,8 @@ BAD_RANKERS = {
     "student:tiny:coin": r"unknown decoder 'coin'; choose from",
     "teacher:tiny:wild": r"unknown decoding mode 'wild'; choose from constrained, free",
     "teacher:nobody": r"unknown checkpoint 'nobody'",
+    "first_token": r"unknown ranker 'first_token'; choose from .*first_token:ID",
+    "pointwise:nobody": r"unknown checkpoint 'nobody'",
     "labels:nowhere.jsonl": r"data file 'nowhere\.jsonl' is neither here nor in",
 }
 
@@ -189,6 +227,27 @@ def test_a_teacher_is_measured_by_what_it_writes(contest: dict, tiny_teacher: Au
     assert contest["metrics"]["AUC"]["mean"] == pytest.approx(float(table.values["AUC"].mean()))
 
 
+@pytest.mark.parametrize("form", LANGUAGE_MODEL_RANKERS)
+def test_a_language_model_can_be_asked_in_one_pass(
+    form: str,
+    tiny_teacher: AutoregressiveTeacher,
+    tiny_teacher_dir: Path,
+    slate_file: str,
+    loading: Loading,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pointwise, "ANSWERS", (("y", "n"),))  # the tiny tokenizer has no single tokens for the words
+    names = [f"{form}:{tiny_teacher_dir}", f"{form}:zero-shot"]
+    report = evaluate_file(slate_file, rankers=names, loading=loading)
+    slates = [slate for slate in load_slates(slate_file) if slate.label]
+    asked = language_model_ranker(form, tiny_teacher)
+    table = evaluate_rankings(slates, [asked.rank(slate) for slate in slates])
+    assert report["metrics"]["AUC"]["mean"] == pytest.approx(float(table.values["AUC"].mean()))
+    assert report["provenance"]["checkpoint"] == "tiny-teacher"
+    assert report["ranker_provenance"][names[1]]["checkpoint"] == "zero-shot"
+    assert report["answers"] == {}  # nothing is written
+
+
 def test_a_slate_without_a_line_in_the_label_file_is_named(slate_file: str, tmp_path: Path) -> None:
     label_file(slate_file, tmp_path / "few.jsonl", teacher="random", limit=3)
     names = [f"labels:{tmp_path / 'few.jsonl'}"]
@@ -201,6 +260,7 @@ def test_names_of_rankers_are_taken_apart() -> None:
     assert split_choice("beauty-spd:greedy") == ("beauty-spd", "greedy")
     assert split_choice("/a:b/beauty-spd") == ("/a:b/beauty-spd", None)
     assert [checkpoint_of(name) for name in ("student:a:greedy", "teacher:b", "labels:c", "random")] == ["a", "b", None, None]
+    assert [checkpoint_of(name) for name in ("first_token:b", "pointwise:zero-shot")] == ["b", "zero-shot"]
 
 
 def test_the_command_prints_the_table_and_writes_the_report(

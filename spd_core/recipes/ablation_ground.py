@@ -23,7 +23,7 @@ from spd_core.prompts import Template, find_template
 from spd_core.recipes.ablation_plan import AblationPlan, PlannedCell
 from spd_core.recipes.label_files import file_hash
 from spd_core.recipes.preset import data_file
-from spd_core.recipes.rankers import decode
+from spd_core.recipes.ranker_kinds import decode
 from spd_core.recipes.train import sample_slates, shuffled
 from spd_core.recipes.training_data import read_training_set
 from spd_core.slate import Slate

@@ -1,6 +1,7 @@
 """`evaluate`: how good rankings of a slate file are, with intervals; students, teachers and floors in one table.
 
-Slates stream through; a few numbers a slate are kept. Under `accelerate launch` each process takes its share.
+Slates stream through; a few numbers a slate are kept. What models have computed is kept on disk, so that a run that was
+stopped goes on and one that is repeated is done at once. Under `accelerate launch` each process takes its share.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,15 +21,18 @@ from spd_core.datasets import read_slates
 from spd_core.datasets.files import write_aside
 from spd_core.decoding import DECODERS, find_decoder
 from spd_core.errors import SpdError
-from spd_core.metrics import MetricCollector
 from spd_core.recipes import BackboneOption, DeviceOption, DtypeOption, JsonOption
-from spd_core.recipes.evaluation import Evaluation, format_report, make_report
+from spd_core.recipes.evaluation import Evaluation, format_report, make_report, report_bytes
 from spd_core.recipes.model_card import record_report
 from spd_core.recipes.progress import with_progress
-from spd_core.recipes.rankers import FORMS, Loading, Ranked, Ranker, build_rankers, checkpoint_of, student_ranker
+from spd_core.recipes.ranker_kinds import Ranked, Ranker
+from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, student_ranker
+from spd_core.recipes.ranking_store import default_folder, open_store, with_store
 from spd_core.recipes.shards import this_shard
 from spd_core.slate import Slate
 from spd_core.teachers.labelling import TOGETHER
+
+logger = logging.getLogger(__name__)
 
 
 def evaluate_file(
@@ -37,6 +43,7 @@ def evaluate_file(
     rankers: Sequence[str] = (),
     limit: int | None = None,
     loading: Loading | None = None,
+    cache: str | Path | None = None,
 ) -> dict[str, Any]:
     """Report on one slate file.
 
@@ -47,11 +54,13 @@ def evaluate_file(
         rankers: names as in `rankers.FORMS`, to stand beside it.
         limit: first slates of the file; None takes all.
         loading: backbone, device and dtype of all models, and what rankers without one are fitted on.
+        cache: folder in which the work of models is kept by content and found again; None keeps nothing.
 
     Returns:
         JSON-ready report: ``metrics`` and ``n`` of the main ranker, ``rankers`` with all, ``differences`` of the main one
         less each other (paired), ``answers`` by kind where rankers write, ``groups``, ``excluded`` slates by reason,
-        ``warnings``.
+        ``warnings``; ``slices`` (attribute -> slice -> ranker -> metric), ``per_slate`` values, ``date``, ``machine``,
+        ``commit``.
 
     Raises:
         SpdError: a bad line or option, or no slate that can be measured.
@@ -68,22 +77,25 @@ def evaluate_file(
         contestants.append(student_ranker(checkpoint, {name: name for name in decoders}, loading))
     contestants += build_rankers(rankers, loading)
     names = list(dict.fromkeys([*(decoders if checkpoint is not None else ()), *rankers]))
-    evaluation = Evaluation({name: MetricCollector() for name in names})
+    evaluation = Evaluation.of(names)
     share = shard.take(itertools.islice(read_slates(slates), limit))
-    for slate, ranked in with_progress(rank_together(contestants, share), shard):
-        evaluation.note_groups(slate)
-        for entry in ranked:
-            evaluation.add(slate, entry)
+    with open_store(cache, contestants) as store:
+        for slate, ranked in with_progress(rank_together(with_store(contestants, store), share), shard):
+            evaluation.add(slate, ranked)
+        if store is not None and store.reused:
+            logger.info("%d of %d model results were there already (%s)", store.reused, store.reused + store.made, store.file)
     evaluation.gather(shard)
     provenance = {name: dict(ranker.provenance) for ranker in contestants for name in ranker.names if ranker.provenance}
     subject = checkpoint if checkpoint is not None else checkpoint_of(names[0])
     return make_report(evaluation, names[0], provenance, slates=slates, checkpoint=subject)
 
 
-def rank_together(rankers: Sequence[Ranker], slates: Iterable[Slate]) -> Iterator[tuple[Slate, list[Ranked]]]:
-    """Each slate with its rankings by all rankers; a ranker gets `TOGETHER` slates at a time."""
+def rank_together(
+    rankers: Sequence[Ranker], slates: Iterable[Slate], *, together: int = TOGETHER
+) -> Iterator[tuple[Slate, list[Ranked]]]:
+    """Each slate with its rankings by all rankers; a ranker gets `together` slates at a time."""
     stream = iter(slates)
-    while batch := list(itertools.islice(stream, TOGETHER)):
+    while batch := list(itertools.islice(stream, together)):
         for slate, *ranked in zip(batch, *(ranker.rank_all(batch) for ranker in rankers), strict=True):
             yield slate, [entry for entries in ranked for entry in entries]
 
@@ -105,6 +117,8 @@ def command(
     backbone: BackboneOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
+    cache: Annotated[str | None, typer.Option(help="Folder where the work of models is kept; default: in $SPD_HOME.")] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep nothing and look nothing up.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Write the figures into the checkpoint's model card too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -115,10 +129,18 @@ def command(
     if card and subject is None:
         raise SpdError("--card writes into a checkpoint's model card; name one with --checkpoint")
     loading = Loading(backbone, device, dtype, fit or [], catalogue)
-    report = evaluate_file(slates, checkpoint=checkpoint, decoders=decoders, rankers=rankers, limit=limit, loading=loading)
+    report = evaluate_file(
+        slates,
+        checkpoint=checkpoint,
+        decoders=decoders,
+        rankers=rankers,
+        limit=limit,
+        loading=loading,
+        cache=None if no_cache else cache or default_folder(),
+    )
     if this_shard(device).is_main:
         if out is not None:
-            write_aside(out, [json.dumps(report, indent=1).encode() + b"\n"])
+            write_aside(out, [report_bytes(report)])
         if card and subject is not None:
             record_report(find_checkpoint(subject), report)
         typer.echo(json.dumps(report) if as_json else format_report(report))

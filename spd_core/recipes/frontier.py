@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from spd_core.recipes import BackboneOption, DeviceOption, JsonOption
 from spd_core.recipes.frontier_rankers import floor_rankers, student_rankers, teacher_rankers, zero_shot_rankers
 from spd_core.recipes.label_files import file_hash, open_part
 from spd_core.recipes.progress import with_progress
+from spd_core.recipes.provenance import source_commit
 from spd_core.recipes.shards import Shard
 from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import ZERO_SHOT
@@ -165,19 +165,6 @@ def read_rows(stream: IO[bytes], count: int) -> Iterator[Row]:
     for line in itertools.islice(stream, 1, 1 + count):
         record = json.loads(line)
         yield Row(**record | {"values": tuple(record["values"])})
-
-
-def source_commit() -> str | None:
-    """Commit that the source is of, with ``+`` where files differ from it; None where that is not known."""
-    place = Path(__file__).resolve().parent
-    try:
-        told = [
-            subprocess.run(["git", *words], cwd=place, capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return told[0] + ("+" if told[1] else "")
 
 
 def settings_of(plan: Plan, contenders: Sequence[Contender]) -> dict[str, Any]:

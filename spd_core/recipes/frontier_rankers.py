@@ -9,17 +9,15 @@ from typing import Any
 
 from spd_core.backbone import Backbone
 from spd_core.checkpoints import origin
-from spd_core.datasets import read_slates
 from spd_core.errors import SpdError
 from spd_core.frontier import Contender, Outcome
 from spd_core.frontier_report import Family
 from spd_core.latency import StageClock, encode_slate, ride_prompts
 from spd_core.model import Student
-from spd_core.recipes.preset import data_file
-from spd_core.recipes.training_data import read_items
+from spd_core.recipes.rankers import Loading, fit_floors
 from spd_core.slate import Ranking, Slate
 from spd_core.teacher_checkpoints import ZERO_SHOT, load_teacher, zero_shot_teacher
-from spd_core.teachers import TEACHERS, Teacher
+from spd_core.teachers import Teacher
 from spd_core.teachers.autoregressive import MODES, AutoregressiveTeacher
 from spd_core.teachers.language_model import language_model_ranker
 
@@ -91,9 +89,8 @@ def floor_rankers(fit: Sequence[str], catalogue: str | None) -> list[Contender]:
     Raises:
         SpdError: a missing file or a bad line.
     """
-    seen = [slate for name in fit for slate in read_slates(data_file(name))]
-    items = list(read_items(data_file(catalogue))) if catalogue else []
-    return [Contender(name, "floor", partial(_rank, TEACHERS[name](seen, items))) for name in FLOORS]
+    fitted = fit_floors(FLOORS, Loading(fit=fit, catalogue=catalogue))
+    return [Contender(name, "floor", partial(_rank, teacher)) for name, teacher in fitted.items()]
 
 
 def _zero_shot(student: Student, backbone: str | None) -> AutoregressiveTeacher:

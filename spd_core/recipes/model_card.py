@@ -86,8 +86,8 @@ def card_text(name: str, config: StudentConfig, facts: TrainingFacts, counts: di
         f"| training objective | Sinkhorn cross-entropy, tau = {config.tau:g}, {config.sinkhorn_iterations} iterations |",
         f"| teacher | {facts.teacher} |",
         *fact_lines(facts),
-        "Slates beyond K candidates are refused. Candidate order in the prompt can change the ranking. A valid permutation is",
-        "guaranteed, as it is for any method that scores and sorts.",
+        "Slates beyond K candidates are refused. Candidate order in the prompt can change the ranking. A valid permutation",
+        "is guaranteed, as it is for any method that scores and sorts.",
         "",
     ]
     return "\n".join(lines)
