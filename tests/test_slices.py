@@ -54,7 +54,14 @@ class TestAttributes:
 
     @pytest.mark.parametrize(
         ("history", "candidates", "found"),
-        [("Nike", "nike", "yes"), ("Nike", "Puma", "no"), (None, "Puma", "no"), ("Nike", None, "no brand")],
+        [
+            ("Nike", "nike", "yes"),
+            ("Nike", "Puma", "no"),
+            (None, "Puma", "no"),
+            ("Nike", None, "no brand"),
+            (None, "ORRIS soap", "yes"),  # its words stand in the titles of the history
+            (None, "Orr", "no"),
+        ],
     )
     def test_brand_of_the_right_item_is_looked_for_in_the_history_whatever_its_case(
         self, make_slate: Callable[..., Slate], history: str | None, candidates: str | None, found: str

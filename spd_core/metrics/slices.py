@@ -6,6 +6,7 @@ are, many different numbers into ranges of about as many slates each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -111,11 +112,19 @@ def _ranges(numbers: Sequence[float | None]) -> list[str | None]:
 
 
 def _brand_in_history(slate: Slate, places: Sequence[int]) -> Value:
-    bought = {item.brand.casefold() for item in slate.user.history if item.brand}
-    brands = {brand.casefold() for place in places if (brand := slate.candidates[place].brand)}
+    """By the brands of what was bought and, as many histories hold none, by the words of the titles."""
+    brands = {_words(brand) for place in places if (brand := slate.candidates[place].brand)}
+    texts = [_words(text) for item in slate.user.history for text in (item.brand or "", item.title)]
     if not places:
         return None
-    return ("yes" if brands & bought else "no") if brands else "no brand"
+    named = [brand for brand in brands if brand.strip()]
+    return ("yes" if any(brand in text for brand in named for text in texts) else "no") if named else "no brand"
+
+
+def _words(text: str) -> str:
+    """Lower-case words with a blank around each, so that one text can be looked for in another word by word."""
+    words = " ".join(re.findall(r"\w+", text.casefold()))
+    return f" {words} "
 
 
 def _is_plain(value: object) -> bool:
