@@ -30,6 +30,7 @@ PAGES = {
     ],
     "Measure": [
         st.Page("pages/latency.py", title="Latency"),
+        st.Page("pages/evaluate.py", title="Evaluate"),
         st.Page("pages/frontier.py", title="Quality against latency"),
         st.Page("pages/ablations.py", title="Ablations"),
     ],
@@ -38,7 +39,7 @@ PAGES = {
     ],
 }
 
-page = st.navigation(PAGES)
+page = st.navigation(PAGES, expanded=True)
 st.set_page_config(page_title=f"{page.title}: single pass decoding", page_icon=ICON, layout="wide")
 state.read_link()
 page.run()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import streamlit as st
 
@@ -33,6 +34,8 @@ from spd_core.slate import Item, Slate, UserContext
 from spd_core.teacher_checkpoints import TeacherInfo
 from spd_core.teachers.autoregressive import AutoregressiveTeacher
 
+T = TypeVar("T")
+
 SHELVES = Path(__file__).resolve().parents[2] / "sample_data" / "slates"
 RESULTS = SHELVES.parent / "results"
 WARMUP_SLATE = Slate("warm-up", UserContext(), tuple(Item(f"{place}", f"Warm-up item {place}") for place in range(10)))
@@ -41,14 +44,15 @@ SHORT_WARMUP_SLATE = Slate("warm-up", UserContext(), WARMUP_SLATE.candidates[:2]
 
 
 @st.cache_resource(max_entries=1, show_spinner=False)
-def _gate() -> threading.Lock:
+def gate() -> threading.Lock:
+    """The lock that `inference_gate` holds."""
     return threading.Lock()
 
 
 @contextmanager
 def inference_gate() -> Iterator[None]:
     """Hold the process's only right to run a model."""
-    with _gate():
+    with gate():
         yield
 
 
@@ -156,7 +160,7 @@ def race_now(loaded: Loaded, slate: Slate, decoder: str) -> RankingResult:
 @st.cache_resource(max_entries=1, show_spinner=False)
 def race_line() -> Line:
     """The one line in which the races of all visitors wait."""
-    return Line(_gate())
+    return Line(gate())
 
 
 def teachers() -> list[TeacherInfo]:
@@ -219,6 +223,16 @@ def shelf(name: str) -> tuple[Slate, ...]:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _shelf(key: str, path: Path) -> tuple[Slate, ...]:
     return tuple(load_slates(path))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _of_file(key: str, path: Path, _read: Callable[[Path], T]) -> T:
+    return _read(path)
+
+
+def of_file(path: Path, read: Callable[[Path], T]) -> T:
+    """What `read` makes of a file, kept until the file changes; errors are not kept."""
+    return _of_file(_digest(read.__qualname__, str(path), _stat(path)), path, read)
 
 
 def _stamp(folder: Path) -> str:

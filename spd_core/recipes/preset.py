@@ -131,8 +131,13 @@ def data_file(name: str) -> Path:
     Raises:
         TrainingError: it is in neither place.
     """
-    folder = Path(os.environ.get("SPD_DATA") or Path("..") / "shared" / "data")
+    folder = data_folder()
     for candidate in (Path(name), folder / name):
         if candidate.is_file():
             return candidate
     raise TrainingError(f"data file {name!r} is neither here nor in {folder}; set SPD_DATA to the folder that holds it")
+
+
+def data_folder() -> Path:
+    """Folder of data files: `$SPD_DATA`, else `../shared/data`; it need not exist."""
+    return Path(os.environ.get("SPD_DATA") or Path("..") / "shared" / "data")
