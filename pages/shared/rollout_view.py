@@ -82,12 +82,14 @@ def show(opened: Opened, rollout: Rollout) -> None:
         readers=opened.titles,
         sources=[_name(opened, group) for group in groups],
         ticks=[_tick(opened, group) for group in groups],
-        source_title="mixed from (h: history, q: query, numbers: candidates)",
+        source_title="mixed from",
         is_skewed=True,
         dark=frame.is_dark(),
     )
     st.altair_chart(chart, width="stretch", alt=f"Heatmap of {plural(len(opened.titles), 'readout')} by part of the prompt.")
-    st.caption("Share of each candidate's readout that comes from each part. Input order; first token and wording left out.")
+    st.caption(
+        "Share of a readout from each part: h history, q query, numbers candidates. Input order; first token and wording left out."
+    )
     st.caption(NOT_WHY)
     with st.expander("The same numbers as a table"):
         st.dataframe(share_table(opened, rollout), hide_index=True, alt="Shares of each readout by part of the prompt.")
