@@ -88,7 +88,7 @@ def show(opened: Opened, rollout: Rollout) -> None:
     )
     st.altair_chart(chart, width="stretch", alt=f"Heatmap of {plural(len(opened.titles), 'readout')} by part of the prompt.")
     st.caption(
-        "Share of a readout from each part; h history, q query, numbers candidates. Input order, without first token and wording."
+        "Share of a readout by part: h history, q query, numbers candidates. Input order; first token and wording left out."
     )
     st.caption(NOT_WHY)
     with st.expander("The same numbers as a table"):
