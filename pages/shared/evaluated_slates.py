@@ -45,7 +45,7 @@ class Found:
             return self.slate_id
         words = self.slate.user.query or self.slate.extra.get("story")
         last = self.slate.user.history[-1].title if self.slate.user.history else ""
-        return str(words or (f"bought {last}" if last else "") or self.slate_id)
+        return str(words or (f"last bought: {last}" if last else "") or self.slate_id)
 
 
 def worst_first(
