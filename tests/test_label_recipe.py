@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_endpoint import says, serving
 
 from spd_core import __main__ as command_line
 from spd_core.datasets import write_jsonl
@@ -328,6 +329,7 @@ def test_a_broken_line_is_found_before_anything_is_labelled(
     assert writer.asked == []
 
 
+REMOTE = ["--teacher", "remote", "--base-url", "http://localhost:1/v1", "--model", "m", "--key-env", "none"]
 OPTIONS = {
     "unknown teacher": (["--teacher", "oracle"], "unknown teacher 'oracle'; choose from "),
     "mode of a counting teacher": (
@@ -340,6 +342,27 @@ OPTIONS = {
     ),
     "remote without address": (["--teacher", "remote", "--model", "m"], "--teacher remote needs --base-url"),
     "address without remote": (["--teacher", "random", "--model", "m"], "model: only for --teacher remote, not 'random'"),
+    "effort without remote": (
+        ["--teacher", "random", "--reasoning-effort", "low"],
+        "reasoning_effort: only for --teacher remote, not 'random'",
+    ),
+    "field left out without remote": (
+        ["--teacher", "random", "--leave-out", "thinking"],
+        "thinking: only for --teacher remote, not 'random'",
+    ),
+    "field that must be sent": (
+        [*REMOTE, "--leave-out", "messages"],
+        "unknown field to leave out 'messages'; choose from temperature, thinking",
+    ),
+    "thinking given and left out": (
+        [*REMOTE, "--leave-out", "thinking", "--no-thinking"],
+        "--leave-out thinking contradicts --thinking and --no-thinking; give one of them",
+    ),
+    "unknown effort": ([*REMOTE, "--reasoning-effort", "huge"], "remote teacher: reasoning_effort: input should be 'none', "),
+    "unknown field of tokens": (
+        [*REMOTE, "--tokens-field", "n"],
+        "remote teacher: tokens_field: input should be 'max_tokens' ",
+    ),
     "no such folder": (["--teacher", "random", "--out", "/no/such/out.jsonl"], "/no/such/out.jsonl.part-0: No such file"),
 }
 
@@ -412,6 +435,43 @@ def test_a_remote_teacher_gets_its_settings_and_only_what_decides_the_answer_is_
     assert (source.provenance["model"], source.provenance["thinking"]) == ("m", True)
     assert not {"concurrency", "input_price", "key_env"} & set(source.provenance)
     assert "secret" not in json.dumps(dict(source.provenance))
+
+
+REQUESTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
+    "as it comes": (
+        "",
+        {"temperature": 0.0, "chat_template_kwargs": {"enable_thinking": False}, "max_tokens": 80},
+        {"reasoning_effort", "max_completion_tokens"},
+    ),
+    "thinking": ("--thinking", {"chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 8272}, set()),
+    "a newer hosted model": (
+        "--leave-out thinking --leave-out temperature --reasoning-effort low "
+        "--tokens-field max_completion_tokens --max-tokens 99",
+        {"reasoning_effort": "low", "max_completion_tokens": 99},
+        {"temperature", "chat_template_kwargs", "max_tokens"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_flags_decide_which_fields_a_remote_teacher_is_sent(
+    make_slate: Callable[..., Slate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    flags, sent, unsent = REQUESTS[case]
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    write_jsonl(tmp_path / "in.jsonl", [make_slate(2)])
+    words = ["label", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out.jsonl"), "--teacher", "remote"]
+    with serving(says("2>1")) as fake:
+        assert command_line.main([*words, "--base-url", fake.url, "--model", "m", "--key-env", "none", *flags.split()]) == 0
+    (asked,) = fake.requests
+    assert sent.items() <= asked.body.items()
+    assert not unsent & asked.body.keys()
+    (line,) = read(tmp_path / "out.jsonl")
+    assert line["provenance"]["reasoning_effort"] == sent.get("reasoning_effort")
+    assert line["provenance"]["temperature"] == sent.get("temperature", 0.0 if case == "thinking" else None)
 
 
 # --- several processes

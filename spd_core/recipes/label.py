@@ -18,7 +18,7 @@ import typer
 
 from spd_core.datasets import read_slates
 from spd_core.datasets.files import STANDARD_INPUT, display_name
-from spd_core.errors import SpdError
+from spd_core.errors import SpdError, choices
 from spd_core.recipes import BackboneOption, DeviceOption, DtypeOption, JsonOption
 from spd_core.recipes.gate_text import format_gate
 from spd_core.recipes.label_files import LabelFiles, append_labels, file_hash, open_part
@@ -29,6 +29,9 @@ from spd_core.recipes.source_teachers import REMOTE, TEACHER_FORMS, SourceTeache
 from spd_core.slate import Slate
 from spd_core.teachers.gate import GateCollector
 from spd_core.teachers.labelling import label_slates, read_labels
+
+LEAVABLE = ("thinking", "temperature")
+"""Fields that a remote teacher sends unless told not to, and that some servers and models refuse."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +154,13 @@ def command(
     base_url: Annotated[str | None, typer.Option(help="Remote: address, e.g. http://localhost:8000/v1.")] = None,
     model: Annotated[str | None, typer.Option(help="Remote: name under which the endpoint serves the model.")] = None,
     thinking: Annotated[bool | None, typer.Option(help="Remote: let the model think first.")] = None,
+    reasoning_effort: Annotated[str | None, typer.Option(help="Remote: none, minimal, low, medium or high.")] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help=f"Remote: field that is not sent, {' or '.join(LEAVABLE)}; repeatable.")
+    ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Remote: slates asked for at once.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Remote: most tokens written for a slate.")] = None,
+    tokens_field: Annotated[str | None, typer.Option(help="Remote: max_tokens or max_completion_tokens.")] = None,
     timeout_s: Annotated[float | None, typer.Option("--timeout", help="Remote: seconds of one try.")] = None,
     price_in: Annotated[float | None, typer.Option(help="Remote: price of a million prompt tokens.")] = None,
     price_out: Annotated[float | None, typer.Option(help="Remote: price of a million written tokens.")] = None,
@@ -167,20 +175,40 @@ def command(
         "base_url": base_url,
         "model": model,
         "thinking": thinking,
+        "reasoning_effort": reasoning_effort,
         "concurrency": concurrency,
         "max_tokens": max_tokens,
+        "tokens_field": tokens_field,
         "timeout_s": timeout_s,
         "input_price": price_in,
         "output_price": price_out,
         "key_env": key_env,
     }
-    given = {name: value for name, value in remote.items() if value is not None}
+    given = {name: value for name, value in remote.items() if value is not None} | unsent(leave_out or [], thinking)
     if given and teacher != REMOTE:
         raise SpdError(f"{', '.join(sorted(given))}: only for --teacher {REMOTE}, not {teacher!r}")
     loading = Loading(backbone, device, dtype, fit or [], catalogue)
     summary = label_file(slates, out, teacher=teacher, mode=mode, remote=given, limit=limit, loading=loading)
     if summary.process == 0:
         typer.echo(json.dumps(vars(summary)) if as_json else format_summary(summary))
+
+
+def unsent(fields: Iterable[str], thinking: bool | None) -> dict[str, None]:
+    """Settings under which a remote teacher does not send these fields.
+
+    Args:
+        fields: of `LEAVABLE`.
+        thinking: what was asked for; cannot be left out as well.
+
+    Raises:
+        SpdError: a field that must be sent, or that was given a value.
+    """
+    for field in fields:
+        if field not in LEAVABLE:
+            raise SpdError(choices("field to leave out", field, LEAVABLE))
+    if thinking is not None and "thinking" in fields:
+        raise SpdError("--leave-out thinking contradicts --thinking and --no-thinking; give one of them")
+    return dict.fromkeys(fields)
 
 
 def format_summary(summary: LabelSummary) -> str:

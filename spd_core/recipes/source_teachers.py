@@ -74,7 +74,8 @@ def remote_source(settings: Mapping[str, Any]) -> SourceTeacher:
     if missing:
         raise SpdError(f"--teacher remote needs {' and '.join(missing)}")
     teacher = remote_teacher(**settings)
-    chosen = teacher.settings.model_dump(include={"base_url", "model", "thinking", "temperature", "max_tokens", "template"})
+    decides = {"base_url", "model", "thinking", "reasoning_effort", "temperature", "max_tokens", "template"}
+    chosen = teacher.settings.model_dump(include=decides)
     return SourceTeacher(
         teacher, REMOTE, chosen | {"template_hash": find_template(teacher.settings.template).hash}, together=1
     )
