@@ -62,6 +62,11 @@ def checkpoint_folders() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def checkpoint_id(folder: Path) -> str:
+    """Id that a checkpoint saved in `folder` gets: the folder's name; where that is plainly `checkpoint`, its parent's."""
+    return folder.parent.name if folder.name == "checkpoint" and folder.parent.name else folder.name
+
+
 def find_checkpoint(checkpoint: str | Path) -> Path:
     """Folder of a checkpoint.
 

@@ -58,7 +58,7 @@ def save_student(student: Student, folder: str | Path, *, facts: TrainingFacts |
         record = weights.record_of(backbone)
         config = CheckpointConfig(
             schema_version=SCHEMA_VERSION,
-            id=target.name,
+            id=files.checkpoint_id(target),
             student=student.config,
             template=student.template,
             template_hash=student.template.hash,

@@ -74,7 +74,7 @@ def save_teacher(
         record = weights.record_of(backbone)
         config = TeacherCheckpointConfig(
             schema_version=SCHEMA_VERSION,
-            id=target.name,
+            id=files.checkpoint_id(target),
             role="teacher",
             teacher=settings,
             template=teacher.template,

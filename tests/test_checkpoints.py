@@ -20,6 +20,7 @@ from spd_core.checkpoint_files import (
     CONFIG_FILE,
     HEAD_FILE,
     check_contents,
+    checkpoint_id,
     checkpoint_roots,
     describe_file,
     find_checkpoint,
@@ -93,6 +94,12 @@ def test_a_loaded_student_saved_and_loaded_again_gives_the_same_matrix_bit_for_b
         save_student(first, tmp_path / "again", facts=None, model_card=""), backbone=tiny_backbone, merge=False
     )
     assert torch.equal(scores_of(first, make_slate(9)), scores_of(again, make_slate(9)))
+
+
+def test_a_folder_called_checkpoint_takes_the_id_of_the_folder_around_it() -> None:
+    assert checkpoint_id(Path("runs/mine/checkpoint")) == "mine"
+    assert checkpoint_id(Path("sample_data/checkpoints/mine")) == "mine"
+    assert checkpoint_id(Path("checkpoint")) == "checkpoint"
 
 
 def test_saving_loses_no_more_than_bfloat16_rounding(pristine: Path, tiny_student: Student, tiny_backbone: Backbone) -> None:

@@ -17,6 +17,7 @@ import typer
 from accelerate import PartialState
 
 from spd_core.backbone import load_backbone
+from spd_core.checkpoint_files import checkpoint_id
 from spd_core.checkpoints import load_student, save_student
 from spd_core.errors import TrainingError
 from spd_core.model import Student, build_student
@@ -73,7 +74,7 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
             state = joined(state, polish_head(student, data, valid, preset, run_folder / "polish"))
     if out is not None and PartialState().is_main_process:
         facts = training_facts(preset, state, hashes, minutes=(time.monotonic() - started) / 60)
-        save_student(student, out, facts=facts, model_card=write_card(out.name, student, facts))
+        save_student(student, out, facts=facts, model_card=write_card(checkpoint_id(out), student, facts))
     return state
 
 

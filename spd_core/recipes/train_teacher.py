@@ -46,7 +46,9 @@ def train_teacher(preset: Preset, *, run_folder: Path, out: Path | None, device:
         raise TrainingError("signal is 'clicks', which names one item and no order to write; a teacher learns rankings")
     device = this_shard(device).device
     data, valid, hashes = read_training_set(preset)
-    teacher = fresh_teacher(preset, name=run_folder.name if out is None else out.name, device=device, dtype=dtype)
+    teacher = fresh_teacher(
+        preset, name=run_folder.name if out is None else files.checkpoint_id(out), device=device, dtype=dtype
+    )
     freeze_layers(teacher.backbone.model, preset.train_settings.frozen_layers)
     if preset.train_settings.compile:
         teacher.backbone.model.compile(dynamic=True)
