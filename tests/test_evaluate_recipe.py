@@ -22,6 +22,7 @@ from spd_core.metrics import MetricCollector, MetricRow, evaluate_rankings
 from spd_core.model import Student
 from spd_core.recipes.evaluate import evaluate_file
 from spd_core.recipes.evaluation import Evaluation, format_report, report_bytes
+from spd_core.recipes.evaluation_report import read_report
 from spd_core.recipes.label import label_file
 from spd_core.recipes.model_card import record_report
 from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, split_choice
@@ -270,7 +271,14 @@ def test_the_command_prints_the_table_and_writes_the_report(
     words = ["evaluate", slate_file, "--ranker", "random", "--ranker", "input_order", "--limit", "6", "--out", str(out)]
     assert command_line.main(words) == 0
     assert capsys.readouterr().out.startswith("random on slates.jsonl: n = 6")
-    assert json.loads(out.read_text())["n"] == 6
+    whole = json.loads(out.read_text())
+    assert whole["n"] == len(whole["per_slate"]["slate_ids"]) == 6
+    assert command_line.main([*words, "--no-rows"]) == 0
+    capsys.readouterr()
+    published = json.loads(out.read_text())
+    assert "per_slate" not in published
+    assert whole["per_slate"]["slate_ids"][0] not in out.read_text()
+    assert read_report(out).rankers.keys() == {"random", "input_order"}
     assert command_line.main([*words, "--card"]) == 2
     assert "--card writes into a checkpoint's model card; name one with --checkpoint" in capsys.readouterr().err
 

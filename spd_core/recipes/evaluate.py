@@ -119,6 +119,9 @@ def command(
     dtype: DtypeOption = "auto",
     cache: Annotated[str | None, typer.Option(help="Folder where the work of models is kept; default: in $SPD_HOME.")] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep nothing and look nothing up.")] = False,
+    no_rows: Annotated[
+        bool, typer.Option("--no-rows", help="Leave out what is told of each slate, its id included.")
+    ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write the figures into the checkpoint's model card too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -138,6 +141,8 @@ def command(
         loading=loading,
         cache=None if no_cache else cache or default_folder(),
     )
+    if no_rows:
+        report.pop("per_slate")
     if this_shard(device).is_main:
         if out is not None:
             write_aside(out, [report_bytes(report)])
