@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spd_core.errors import SpdError
+from spd_core.result_files import read_result
 
 Family = Literal["student", "teacher", "first_token", "pointwise", "floor"]
 QUALITIES = ("AUC", "Recall@1", "NDCG@10")
@@ -97,11 +97,4 @@ def read_report(path: Path) -> FrontierReport:
     Raises:
         SpdError: no such file, or it is not such a report; the message names the first thing that is wrong.
     """
-    try:
-        return FrontierReport.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise SpdError(f"{path.name}: cannot be read: {error.strerror or error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise SpdError(f"{path.name}: {place}: {first['msg']}; make it again with `python -m spd_core frontier`") from None
+    return read_result(path, FrontierReport, again="make it again with `python -m spd_core frontier`")

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from spd_core.datasets.files import write_aside
 from spd_core.errors import SpdError, choices
 from spd_core.metrics import Interval
+from spd_core.result_files import read_result
 
 SCHEMA_VERSION = 1
 FACTORS: dict[str, tuple[str, ...]] = {
@@ -204,14 +205,7 @@ def read_cell(file: Path) -> CellResult:
     Raises:
         SpdError: missing, not JSON, or lacking something that every result has, such as its n or source.
     """
-    try:
-        return CellResult.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise SpdError(f"{file.name}: cannot be read: {error.strerror}; run ablate again") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise SpdError(f"{file.name}: {place}: {first['msg']}; delete the file and run ablate again") from None
+    return read_result(file, CellResult, again="delete the file and run ablate again")
 
 
 def read_cells(folder: Path) -> dict[str, CellResult]:

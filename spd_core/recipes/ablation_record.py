@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from spd_core.errors import TrainingError
 from spd_core.metrics import mean_interval
 from spd_core.recipes.ablation_ground import Ground, Measured
 from spd_core.recipes.ablation_plan import PlannedCell
-
-ROOT = Path(__file__).resolve().parents[2]
+from spd_core.recipes.provenance import source_commit
 
 
 def seeds_to_do(result: CellResult | None, cell: PlannedCell) -> list[int]:
@@ -78,20 +76,10 @@ def with_run(
         metrics={},
         date=datetime.date.today().isoformat(),
         machine=machine,
-        commit=code_commit(),
+        commit=source_commit(),
     )
     metrics = {
         decoder: {metric: dict(mean_interval(fresh.values(decoder, metric))._asdict()) for metric in row}
         for decoder, row in run.values.items()
     }
     return fresh.model_copy(update={"metrics": metrics})
-
-
-def code_commit() -> str | None:
-    """Commit that the code lies at; None outside a repository."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spd_core.errors import SpdError
 from spd_core.metrics import METRICS, MetricTable, slice_order, slices_of
 from spd_core.metrics.slices import Value
+from spd_core.result_files import read_result
 
 MAKE = "python -m spd_core evaluate SLATES.jsonl --checkpoint beauty-spd --out sample_data/results/evaluate-NAME.json"
 
@@ -135,14 +135,7 @@ def read_report(path: Path) -> EvaluationReport:
     Raises:
         SpdError: no such file, or it is not such a report; the message names the first thing that is wrong.
     """
-    try:
-        return EvaluationReport.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise SpdError(f"{path.name}: cannot be read: {error.strerror or error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise SpdError(f"{path.name}: {place}: {first['msg']}; make it again with `python -m spd_core evaluate`") from None
+    return read_result(path, EvaluationReport, again="make it again with `python -m spd_core evaluate`")
 
 
 def read_if_report(path: Path) -> EvaluationReport | None:
