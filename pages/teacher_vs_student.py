@@ -40,7 +40,7 @@ def page() -> None:
 
 def at_rest(loaded: Loaded, slate: Slate, choice: Choice, *, key: str) -> None:
     """The buttons, and what the last race or the ready ranking has shown."""
-    contest.show_outcome()
+    contest.show_failure()
     is_wanted, recorded = contest.pick_start(slate, choice)
     if is_wanted:
         runner = teachers.start_race(loaded, slate, choice)
@@ -48,13 +48,15 @@ def at_rest(loaded: Loaded, slate: Slate, choice: Choice, *, key: str) -> None:
     if recorded is not None:
         names = (escaped(recorded.student.name, 60), f"{escaped(recorded.answer.teacher, 60)}, {recorded.answer.mode}")
         contest.begin(key, Replay(recorded), student=names[0], teacher=names[1])
-    ended = contest.ended(key)
+    stopped, ended = contest.stopped(key), contest.ended(key)
+    if stopped is not None:
+        outcome.show_stopped(stopped)
     if ended is not None:
         outcome.show_ended(ended)
-    elif choice.writes:
-        st.info(teachers.promise(choice), icon=":material/sprint:")
-    else:
+    elif not choice.writes:
         outcome.compare_ready(loaded, slate, choice)
+    elif stopped is None:
+        st.info(teachers.promise(choice), icon=":material/sprint:")
 
 
 def student_name(loaded: Loaded) -> str:

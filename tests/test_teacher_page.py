@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +13,10 @@ from typing import Any
 
 import pytest
 from scripted_teacher import ScriptedTeacher, pieces_of
+from streamlit import get_option
 from streamlit.testing.v1 import AppTest
 
-from pages.shared import loaders, sides, teachers
+from pages.shared import endpoints, loaders, sides, teachers
 from pages.shared.comparison import as_csv
 from pages.shared.contest import recorded_title
 from pages.shared.race import Race, View
@@ -24,7 +27,7 @@ from spd_core.pipeline import rank_slate
 from spd_core.race import compare_rankings, marked_answer
 from spd_core.race_record import new_record, parse_record, write_record
 from spd_core.slate import Ranking, Slate
-from spd_core.teachers.answers import TokenEvent
+from spd_core.teachers.answers import AnswerCancelled, TokenEvent
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "pages/teacher_vs_student.py"
@@ -165,7 +168,9 @@ def test_second_race_counts_and_medians_are_said(teacher: ScriptedTeacher) -> No
     assert "n = 2, medians" in words(app)
 
 
-def test_running_race_shows_what_was_named_and_cancel_leaves_nothing(teacher: ScriptedTeacher, demo: Slate) -> None:
+def test_running_race_shows_what_was_named_and_a_cancelled_one_goes_on_showing_it(
+    teacher: ScriptedTeacher, demo: Slate
+) -> None:
     teacher.hold_at = 4
     app = press(visit(), "Race")
     assert teacher.is_held.wait(60)
@@ -173,17 +178,64 @@ def test_running_race_shows_what_was_named_and_cancel_leaves_nothing(teacher: Sc
     assert is_well(app)
     assert "The teacher writes" in words(app)
     assert metrics(app)["Tokens"] == "4"
-    student, named = lists(app)
+    assert "Writes: 3\\>1\\>" in words(app)
+    student, named = seen = lists(app)
     assert [not cell.endswith("**\u2002") for cell in named] == [True, True] + [False] * (len(demo.candidates) - 2)
     assert not any(cell.endswith("**\u2002") for cell in student)
     race = current_race(app)
     press(app, "Cancel")
-    assert "Cancelled: nothing is kept" in words(app)
+    assert "Cancelled when 2 of 10 candidates were named: no time of it is kept." in words(app)
+    assert "Writes: 3\\>1\\>" in words(app)
+    assert "Nothing has run yet" not in words(app)
+    assert lists(app) == seen
     assert "Race" in labels(app)
     teacher.release.set()
     race.future.exception(60)
     app = raced(app)
     assert "valid as written" in words(app)
+    assert "Cancelled" not in words(app)
+    assert "n = 1." in words(app)
+
+
+def test_race_cancelled_before_anything_was_ranked_says_so_and_the_earlier_one_stays(teacher: ScriptedTeacher) -> None:
+    app = raced(visit())
+    with loaders.inference_gate():
+        press(app, "Race")
+        race = current_race(app)
+        press(app, "Cancel")
+        assert isinstance(race.future.exception(60), AnswerCancelled)
+    assert is_well(app)
+    assert "Cancelled before anything was ranked." in words(app)
+    assert "valid as written" in words(app)
+    assert len(lists(app)) == 2
+    assert teacher.written == 20
+
+
+def test_race_cancelled_while_the_student_ranks_asks_the_teacher_nothing(
+    teacher: ScriptedTeacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks, may_end = threading.Event(), threading.Event()
+
+    def slow(*ranked: Any, **how: Any) -> Any:
+        ranks.set()
+        assert may_end.wait(60)
+        return rank_slate(*ranked, **how)
+
+    app = visit()
+    monkeypatch.setattr(loaders, "rank_slate", slow)
+    press(app, "Race")
+    assert ranks.wait(60)
+    race = current_race(app)
+    press(app, "Cancel")
+    may_end.set()
+    assert isinstance(race.future.exception(60), AnswerCancelled)
+    assert teacher.most_alive == 0
+
+
+def test_redraw_does_not_look_through_all_memory() -> None:
+    """With PyTorch in memory that takes 0.3 s in which no model can run; at four redraws a second none ever could."""
+    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text("utf-8"))
+    assert settings["runner"]["postScriptGC"] is False
 
 
 def test_choosing_another_slate_gives_the_race_up(teacher: ScriptedTeacher) -> None:
@@ -329,6 +381,64 @@ def test_remote_endpoint_is_asked_only_when_both_fields_are_filled_and_race_is_p
     assert "valid as written" in words(app)
 
 
+@pytest.mark.parametrize(("option", "value"), [("server.address", "0.0.0.0"), ("server.address", None)])
+def test_remote_endpoint_is_off_where_other_machines_can_open_the_app(
+    ready: None, no_records: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str | None
+) -> None:
+    monkeypatch.delenv(endpoints.ENDPOINTS_VARIABLE, raising=False)
+    monkeypatch.setattr(endpoints.st, "get_option", lambda name: value if name == option else get_option(name))
+    app = visit(teacher="remote")
+    assert is_well(app)
+    assert "any visitor could make this one call any address" in words(app)
+    assert "SPD_REMOTE_ENDPOINTS=http://localhost:8000/v1" in words(app)
+    assert not app.text_input
+    assert next(button for button in app.button if button.label == "Race").disabled
+    assert "Remote endpoint (off here)" in app.selectbox(key="widget teacher").options
+    with pytest.raises(
+        SpdError, match=r"base URL 'http://10\.0\.0\.1/v1' is not one of those that this app may call \(none\)"
+    ):
+        teachers.ready_teacher(teachers.Choice("remote", "remote", base_url="http://10.0.0.1/v1", model="m"))
+
+
+def test_visitors_choose_among_the_endpoints_that_the_host_allows(
+    ready: None, no_records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, str]] = []
+    monkeypatch.setattr(teachers, "open_remote", lambda **how: asked.append(how) or ScriptedTeacher(pieces_of(VALID)))
+    monkeypatch.setenv(endpoints.ENDPOINTS_VARIABLE, " http://a/v1/, http://b/v1 ,,http://a/v1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
+    app = visit(teacher="remote")
+    assert is_well(app)
+    address = app.selectbox(key="widget base url")
+    assert (address.options, address.value) == (["http://a/v1", "http://b/v1"], "http://b/v1")
+    app.text_input(key="widget model").set_value("big").run()
+    assert is_well(raced(app))
+    assert [how["base_url"] for how in asked] == ["http://b/v1"]
+    with pytest.raises(SpdError, match=r"is not one of those that this app may call \(http://a/v1, http://b/v1\)"):
+        teachers.ready_teacher(teachers.Choice("remote", "remote", base_url="http://a/v1/x", model="m"))
+
+
+def test_an_app_on_its_own_machine_calls_any_address_unless_a_proxy_stands_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(endpoints.ENDPOINTS_VARIABLE, raising=False)
+    context = SimpleNamespace(headers={})
+    monkeypatch.setattr(endpoints, "st", SimpleNamespace(context=context, get_option=lambda name: "127.0.0.1"))
+    assert endpoints.allowed_endpoints() is None
+    for header in endpoints.FORWARDED:
+        context.headers = {header: "203.0.113.9"}
+        assert endpoints.allowed_endpoints() == ()
+    monkeypatch.setenv(endpoints.ENDPOINTS_VARIABLE, "")
+    context.headers = {}
+    assert endpoints.allowed_endpoints() == ()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "is_own"),
+    [(("127.0.0.1", "127.8.0.1", "::1", "localhost"), True), (("0.0.0.0", "::", "192.168.0.2", "", "example.org"), False)],
+)
+def test_addresses_of_this_machine_alone_are_known(addresses: tuple[str, ...], is_own: bool) -> None:
+    assert [endpoints.is_loopback(address) for address in addresses] == [is_own] * len(addresses)
+
+
 def test_missing_package_is_told(ready: None, no_records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(**_: str) -> Any:
         raise SpdError("the package openai is missing; install it with `pip install openai`")
@@ -422,6 +532,8 @@ def test_what_cannot_be_seen_of_a_remote_teacher_is_not_shown(make_slate: MakeSl
     events = (TokenEvent(0, "2>", 40.0, (1,)),)
     running = View("teacher", events=events, clock_ms=40.0)
     assert sides.teacher_numbers(running) == [("Time", "40 ms"), ("Tokens", "1"), ("Passes", "1")]
+    constrained = dataclasses.replace(running, events=(TokenEvent(2, "12>", 40.0, (11,)),))  # three tokens in one pass
+    assert sides.teacher_numbers(constrained) == [("Time", "40 ms"), ("Tokens", "3"), ("Passes", "1")]
     remote = dataclasses.replace(running, is_local=False)
     assert sides.teacher_numbers(remote) == [("Time", "40 ms"), ("Chunks", "1")]
     counted = dataclasses.replace(remote, answer=dataclasses.replace(answer, tokens=7))

@@ -9,9 +9,9 @@ import streamlit as st
 
 from pages.shared import comparison, errors, loaders, sides, state, teachers
 from pages.shared.loaders import Loaded
-from pages.shared.race import Race, Replay
+from pages.shared.race import Race, Replay, View
 from pages.shared.teachers import Choice
-from pages.shared.text import message, shown
+from pages.shared.text import message, plural, shown
 from spd_core.errors import SpdError
 from spd_core.race_record import RaceRecord, record_bytes
 from spd_core.slate import Slate
@@ -48,6 +48,23 @@ class Ended:
     """Whether they come from a file and not from this machine, now."""
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """A race that was cancelled, and what there was of it by then."""
+
+    race: Running
+    view: View
+
+    @property
+    def note(self) -> str:
+        """What became of it, in a sentence."""
+        named = len(self.view.events[-1].order) if self.view.events else 0
+        if self.view.student is None:
+            return "Cancelled before anything was ranked."
+        written = f"when {named} of {plural(len(self.race.runner.slate.candidates), 'candidate')} were named"
+        return f"Cancelled {written if self.view.events else 'before the teacher wrote anything'}: no time of it is kept."
+
+
 def key_of(loaded: Loaded, slate: Slate, choice: Choice) -> str:
     """What a race depends on."""
     return "\0".join((loaded.key, loaders.slate_digest(slate), choice.key, teachers.chosen_decoder()))
@@ -65,6 +82,7 @@ def running(key: str) -> Running | None:
 
 def begin(key: str, runner: Race | Replay, *, student: str, teacher: str) -> None:
     """Watch a race from the next run on."""
+    state.put("stopped race", None)
     state.put("race", Running(key, runner, student, teacher))
     st.rerun()
 
@@ -77,7 +95,7 @@ def watch(race: Running) -> None:
     except SpdError as error:
         leave(error=error)
     if view.is_over:
-        leave(race if view.phase == "done" else None)
+        leave(Stopped(race, view) if view.phase == "cancelled" else race)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if isinstance(race.runner, Replay):
             st.button("Skip to the end", icon=":material/skip_next:", on_click=race.runner.skip)
@@ -88,19 +106,30 @@ def watch(race: Running) -> None:
     sides.show_sides(race.runner.slate, view, student=race.student, teacher=race.teacher)
 
 
-def leave(done: Running | None = None, *, error: SpdError | None = None) -> NoReturn:
-    """Draw the whole page again, without the race; keep what came of it if it is done."""
+def leave(found: Running | Stopped | None = None, *, error: SpdError | None = None) -> NoReturn:
+    """Draw the whole page again, without the race; keep what came of it, be it done, cancelled or failed."""
     state.put("race", None)
     state.put("race error", error)
-    state.put("race note", "" if done or error else "Cancelled: nothing is kept of that race.")
-    if done is not None:
-        before = ended(done.key)
-        earlier = before.records if before and not before.is_recorded and not done.is_replay else ()
-        kept: dict[str, Ended] = state.get("ended races", {})
-        others = [(key, value) for key, value in kept.items() if key != done.key]
-        latest = Ended((*earlier, done.runner.record()), done.is_replay)
-        state.put("ended races", dict([*others, (done.key, latest)][-KEPT:]))
+    if isinstance(found, Stopped):
+        state.put("stopped race", None if found.race.is_replay else found)
+    elif found is not None:
+        _keep(found)
     st.rerun()
+
+
+def _keep(done: Running) -> None:
+    before = ended(done.key)
+    earlier = before.records if before and not before.is_recorded and not done.is_replay else ()
+    kept: dict[str, Ended] = state.get("ended races", {})
+    others = [(key, value) for key, value in kept.items() if key != done.key]
+    latest = Ended((*earlier, done.runner.record()), done.is_replay)
+    state.put("ended races", dict([*others, (done.key, latest)][-KEPT:]))
+
+
+def stopped(key: str) -> Stopped | None:
+    """The race of that key which this visitor cancelled last, until another one begins."""
+    found: Stopped | None = state.get("stopped race", None)
+    return found if found is not None and found.race.key == key else None
 
 
 def ended(key: str) -> Ended | None:
@@ -109,13 +138,10 @@ def ended(key: str) -> Ended | None:
     return kept.get(key)
 
 
-def show_outcome() -> None:
-    """Say why the last race left nothing, once."""
-    note, error = state.get("race note", ""), state.get("race error", None)
-    state.put("race note", "")
+def show_failure() -> None:
+    """Say why the last race failed, once."""
+    error = state.get("race error", None)
     state.put("race error", None)
-    if note:
-        st.info(note, icon=":material/close:")
     if error is not None:
         errors.show(error)
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.shared import comparison, contest, loaders, rankings, results, sides, teachers
-from pages.shared.contest import Ended
+from pages.shared.contest import Ended, Stopped
 from pages.shared.loaders import Loaded
 from pages.shared.race import view_of
 from pages.shared.teachers import Choice
 from pages.shared.text import escaped
 from spd_core.race import SpeedUp, compare_rankings, timing_of
 from spd_core.slate import Ranking, Slate
+
+
+def show_stopped(stopped: Stopped) -> None:
+    """That the race was cancelled, and what there was of it by then."""
+    st.info(stopped.note, icon=":material/close:")
+    race, view = stopped.race, stopped.view
+    if view.student is not None:
+        with st.expander("The cancelled race as far as it came", expanded=True):
+            sides.show_sides(race.runner.slate, view, student=race.student, teacher=race.teacher)
 
 
 def show_ended(ended: Ended) -> None:

@@ -177,6 +177,8 @@ class Race:
             self.student = StudentRun.model_validate(self.entry.rank().to_json())
             if not self.entry.is_local:
                 held.close()
+            if self.is_unwanted():
+                raise AnswerCancelled("cancelled before the teacher began")
             self.phase = "teacher"
             self.answer = self.entry.teacher.answer(self.entry.slate, on_token=self._hear, is_cancelled=self.is_unwanted)
 

@@ -28,6 +28,8 @@ MARK_FORMATS = {
     "out_of_range": ":red-badge[{} is no candidate]",
     "format": ":orange-badge[{}: no number]",
 }
+TAPE_CHARACTERS = 36
+"""Of a running answer: one line on a phone, so that the list below stays where it is."""
 TEXT_LIMIT = 4000
 """Most characters of an answer shown; the download has them all."""
 REPAIRED = ":orange-badge[:material/build: repaired for display]"
@@ -47,6 +49,8 @@ def show_sides(slate: Slate, view: View, *, student: str, teacher: str) -> None:
         with st.container(horizontal=True, gap="large"):
             st.metric("Time", f"{shown_ms(view.student.ms)} ms" if view.student else "…", width="content")
             st.metric("Passes", "1" if view.student else "…", width="content", help="It writes nothing: one pass.")
+        if view.answer is None:
+            st.caption("Writes nothing: all ranks come out of one score matrix.")
         _list(slate, view.student.ranking if view.student else (), len(slate.candidates))
     with right:
         repaired = f" {REPAIRED}" if view.answer and view.answer.is_repaired else ""
@@ -54,6 +58,8 @@ def show_sides(slate: Slate, view: View, *, student: str, teacher: str) -> None:
         with st.container(horizontal=True, gap="large"):
             for label, value in teacher_numbers(view):
                 st.metric(label, value, width="content")
+        if view.answer is None:
+            st.caption(tape(view))
         if view.answer:
             _list(slate, view.answer.permutation, written_count(view.answer))
         else:
@@ -64,7 +70,8 @@ def show_sides(slate: Slate, view: View, *, student: str, teacher: str) -> None:
 def teacher_numbers(view: View) -> list[tuple[str, str]]:
     """Clock, tokens and passes of the teacher so far, with their labels."""
     answer, count = view.answer, len(view.events)
-    tokens = answer.tokens if answer and answer.tokens else count
+    written = view.events[-1].index + 1 if count else 0  # a constrained teacher writes a whole number and more at a time
+    tokens = answer.tokens if answer and answer.tokens else written
     passes = answer.passes if answer else count
     has_begun = bool(count or answer)
     clock = "…" if view.clock_ms is None else f"{view.clock_ms:,.0f} ms"
@@ -76,6 +83,15 @@ def teacher_numbers(view: View) -> list[tuple[str, str]]:
 def shown_ms(value: float) -> str:
     """Milliseconds with three figures, or with a comma where there are more."""
     return f"{value:,.0f}" if value >= 1000 else milliseconds(value)
+
+
+def tape(view: View) -> str:
+    """Markdown of what the teacher has written so far: its end while it writes, all of it once it was stopped."""
+    if not view.events:
+        return "Has written nothing yet."
+    text = view.events[-1].text
+    shown_end = text[-TAPE_CHARACTERS:] if not view.is_over else text
+    return f"Writes: {'… ' if len(shown_end) < len(text) else ''}{escaped(shown_end, TEXT_LIMIT)}"
 
 
 def _list(slate: Slate, item_ids: Sequence[str], written: int) -> None:

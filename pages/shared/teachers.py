@@ -9,7 +9,7 @@ from typing import Literal
 
 import streamlit as st
 
-from pages.shared import frame, loaders, state
+from pages.shared import endpoints, frame, loaders, state
 from pages.shared.loaders import Loaded
 from pages.shared.race import Entry, Race
 from pages.shared.text import escaped, message, shown
@@ -96,14 +96,24 @@ def _option_title(choice: Choice, slate: Slate) -> str:
         return f"{shown(choice.checkpoint_id, 60)} ({MODE_TITLES[choice.mode]})"
     if choice.kind == "stored" and slate.teacher is not None:
         return f"{shown(slate.teacher.name, 60)} (stored with the slate)"
-    return "Remote endpoint (asks over the network)" if choice.kind == "remote" else "The order given (no model)"
+    if choice.kind == "remote":
+        return f"Remote endpoint ({'off here' if endpoints.allowed_endpoints() == () else 'asks over the network'})"
+    return "The order given (no model)"
 
 
 def _ask_endpoint(choice: Choice) -> Choice:
+    allowed = endpoints.allowed_endpoints()
+    if allowed == ():
+        return choice
     with st.expander("Remote endpoint", expanded=True, icon=":material/cloud:"):
         left, right = st.columns(2, gap="small")
         default = state.get("base url", os.environ.get(ADDRESS_VARIABLE, ""))
-        base_url = left.text_input("Base URL", **state.bind("base url", default), placeholder="http://localhost:8000/v1")
+        if allowed:
+            bound = state.bind("base url", default if default in allowed else allowed[0])
+            base_url = left.selectbox("Base URL", allowed, **bound, format_func=lambda address: shown(address, 80))
+        else:
+            bound = state.bind("base url", default)
+            base_url = left.text_input("Base URL", **bound, placeholder="http://localhost:8000/v1")
         model = right.text_input("Model", **state.bind("model", state.get("model", "")), placeholder="Qwen/Qwen3-32B")
         st.caption(
             "Any OpenAI-compatible endpoint: vLLM, Ollama, hosted. Nothing is sent before **Race** is pressed; then history "
@@ -126,9 +136,10 @@ def ready_teacher(choice: Choice) -> WritingTeacher:
     """The teacher of a choice that writes; loads a model or prepares an endpoint, and sends nothing.
 
     Raises:
-        SpdError: the checkpoint is broken, a setting is wrong, or a package is missing.
+        SpdError: the checkpoint is broken, a setting is wrong, an address may not be called, or a package is missing.
     """
     if choice.kind == "remote":
+        endpoints.check_endpoint(choice.base_url)
         key_env = key_variable(choice.base_url)
         return open_remote(base_url=choice.base_url, model=choice.model, key_env=key_env)
     return loaders.load_teacher(choice.checkpoint_id, choice.mode)
@@ -165,6 +176,8 @@ def ready_ranking(choice: Choice, slate: Slate) -> Ranking:
 
 def promise(choice: Choice) -> str:
     """What pressing Race will do, as markdown."""
+    if choice.kind == "remote" and endpoints.allowed_endpoints() == ():
+        return endpoints.WHY_OFF
     if not choice.is_ready:
         return "Fill in base URL and model of the endpoint, then press **Race**."
     return (
