@@ -97,7 +97,7 @@ def test_link_to_a_page_opens_the_whole_app_on_a_fresh_server(server: str, chrom
         page = browser.new_page()
         page.goto(f"{server}/score_matrix?slate=demo-old-coats")
         expect(page.get_by_role("heading", name="Score matrix")).to_be_visible()
-        expect(page.get_by_role("link", name="Latency")).to_be_visible()
+        expect(page.get_by_role("link", name="Latency", exact=True)).to_be_visible()
         expect(page.get_by_text("Henrik collects perfumes").first).to_be_visible()
         browser.close()
 
