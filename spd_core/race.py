@@ -85,11 +85,15 @@ class Timing(NamedTuple):
     teacher_ms: float
     """From slate to the last token."""
     token_ms: float | None
-    """A token, on average, the first one's prefill left out; None where fewer than two moments were seen."""
+    """A token that takes a pass of its own, on average, the first one's prefill left out; None where fewer than two moments
+    were seen."""
 
 
 def timing_of(student_ms: float, answer: TeacherAnswer) -> Timing:
     """Cost of a race from the student's time and the teacher's answer.
+
+    A constrained teacher writes a whole ordinal with its separator in one pass, which a thinking teacher could not: there a
+    pass counts as a token, not the two or three tokens that it brings.
 
     Raises:
         SpdError: a time is not above 0.
@@ -97,7 +101,8 @@ def timing_of(student_ms: float, answer: TeacherAnswer) -> Timing:
     if student_ms <= 0 or answer.ms <= 0:
         raise SpdError(f"student {student_ms} ms, teacher {answer.ms} ms: a speed-up needs times above 0; race again")
     times = answer.token_ms
-    tokens = max(answer.tokens, len(times))  # a remote endpoint may send several tokens at a time
+    is_one_by_one = answer.mode != "constrained"  # though a remote endpoint may send several of them at a time
+    tokens = max(answer.tokens, len(times)) if is_one_by_one else len(times)
     step = (times[-1] - times[0]) / (tokens - 1) if len(times) > 1 else None
     return Timing(student_ms, answer.ms, step)
 

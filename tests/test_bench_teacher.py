@@ -29,7 +29,7 @@ def test_both_sides_are_measured_as_often(
     assert {contest.student.n, *(cost.total.n for cost in contest.teachers)} == {3}
     constrained = contest.teachers[0]
     assert (constrained.kind, constrained.tokens) == ("ok", 9 + 2 * 3 + 11)  # digits, separators
-    assert 12 < constrained.passes <= 2 * 12
+    assert 12 / 2 < constrained.passes <= 12  # a rank a pass
     assert constrained.speed_up == pytest.approx(constrained.total.median_ms / contest.student.median_ms)
 
 

@@ -103,6 +103,8 @@ def test_time_of_a_token_leaves_the_prefill_out(make_slate: MakeSlate, tiny_stud
     assert timing_of(7.0, answer) == Timing(7.0, 150.0, 50.0)
     sparse = dataclasses.replace(answer, tokens=5)
     assert timing_of(7.0, sparse).token_ms == 25.0  # two steps of 50 ms brought the four tokens after the first
+    ordinals = dataclasses.replace(sparse, mode="constrained")
+    assert timing_of(7.0, ordinals).token_ms == 50.0  # each pass brought several tokens; a token of thought takes a pass
     unseen = dataclasses.replace(answer, token_ms=(150.0,))
     assert timing_of(7.0, unseen).token_ms is None
 

@@ -87,7 +87,7 @@ def _show_slope(slate: Slate, comparison: Comparison, *, is_repaired: bool) -> N
     order = comparison.teacher.argsort()
     relevant = slate.relevant()
     chart = slope_chart(
-        [shown(slate.candidates[index].title, 34) for index in order],
+        [shown(slate.candidates[index].title, 44) for index in order],
         comparison.student[order],
         marked=[relevant[index] for index in order],
         before=_teacher_word(is_repaired),
@@ -116,7 +116,13 @@ def gap_frame(slate: Slate, comparison: Comparison, *, is_repaired: bool) -> pd.
     rows = []
     for index in comparison.disagreements:
         gap = int(comparison.gaps[index])
-        words = f":blue[▲ {-gap} higher]" if gap < 0 else f":orange[▼ {gap} lower]" if gap else ":gray[= same]"
+        words = (
+            f":blue[▲\u00a0{-gap}\u00a0higher]"
+            if gap < 0
+            else f":orange[▼\u00a0{gap}\u00a0lower]"
+            if gap
+            else ":gray[= same]"
+        )
         ranks = (str(comparison.teacher[index] + 1), str(comparison.student[index] + 1))
         rows.append((escaped(slate.candidates[index].title, 60), *ranks, words))
     return pd.DataFrame(rows, columns=["Candidate", column, "Student", "By the student"])
@@ -179,7 +185,7 @@ def _show_thinking(speed: SpeedUp) -> None:
     st.metric("With thinking: computed", f"{times(speed.after_thinking(tokens))} faster", width="content")
     st.caption(
         f"Computed, not measured: ({shown_ms(speed.teacher_ms)} ms + {tokens} tokens x {shown_ms(speed.token_ms)} ms) / "
-        f"{shown_ms(speed.student_ms)} ms. What one token takes is measured."
+        f"{shown_ms(speed.student_ms)} ms. What a pass of one token takes is measured."
     )
 
 
@@ -191,7 +197,8 @@ def times(ratio: float) -> str:
 def provenance(record: RaceRecord, *, is_recorded: bool) -> str:
     """Markdown: on which machine, and when."""
     machine = record.machine
-    threads = f", {machine['threads']} threads" if "threads" in machine else ""
+    number = machine.get("threads")
+    threads = "" if number is None else f", {escaped(number, 20)} thread{'' if number == 1 else 's'}"
     place = ", ".join(escaped(machine[key], 60) for key in ("cpu", "device", "dtype") if key in machine)
     when = escaped(record.recorded_at.replace("T", " ")[:16], 20)
     if is_recorded:

@@ -33,7 +33,7 @@ def show_ended(ended: Ended) -> None:
     sides.show_sides(slate, view_of(record), student=escaped(student.name, 60), teacher=name)
     sides.show_answer(answer)
     speed = SpeedUp.of([timing_of(one.student.ms, one.answer) for one in ended.records])
-    place = "recorded" if ended.is_recorded else "measured here and now"
+    place = "recorded" if ended.is_recorded else "measured here and now with this page watching"
     comparison.show_speed(speed, where=place, is_remote=answer.mode == "remote")
     agreement = compare_rankings(slate, answer.ranking, student.order)
     comparison.show_agreement(slate, agreement, is_repaired=answer.is_repaired)

@@ -16,8 +16,8 @@ from spd_core.figures.palette import palette
 Side = Literal["left", "right"]
 Moves = tuple[str, str, str]
 MOVES: Moves = ("moved up", "moved down", "stayed")
-RIGHT_ROOM = 2.5
-"""Width kept for titles, in units of the distance between the two orders."""
+LEFT_ROOM, TITLES, RIGHT_ROOM = -0.25, 1.3, 2.5
+"""Where the picture begins, titles begin, and both end, in units of the distance between the two orders."""
 
 
 def orderings_frame(
@@ -75,7 +75,7 @@ def slope_chart(
     colors = palette(dark=dark)
     frame = orderings_frame(titles, positions, marked, moves=moves, loud=loud)
     frame["label"] = [("★ " if star else "") + title for star, title in zip(marked, titles, strict=True)]
-    room = alt.Scale(domain=[-0.25, RIGHT_ROOM], nice=False, zero=False)
+    room = alt.Scale(domain=[LEFT_ROOM, RIGHT_ROOM], nice=False, zero=False)
     places = alt.Scale(domain=[len(titles) + 0.5, 0.2], nice=False, zero=False)
     move = alt.Color(
         "move:N",
@@ -115,8 +115,10 @@ def _numbers(base: alt.Chart, field: str, at: float, align: Side, color: str) ->
 
 
 def _titles(base: alt.Chart, color: str) -> alt.Chart:
-    return base.mark_text(align="left", baseline="middle", color=color, fontSize=12, limit=150).encode(
-        x=alt.X(datum=1.3, type="quantitative"), y="after:Q", text="label:N"
+    share = (RIGHT_ROOM - TITLES) / (RIGHT_ROOM - LEFT_ROOM)
+    fits = alt.ExprRef(f"width * {share:.3f}")
+    return base.mark_text(align="left", baseline="middle", color=color, fontSize=12, limit=fits).encode(
+        x=alt.X(datum=TITLES, type="quantitative"), y="after:Q", text="label:N"
     )
 
 

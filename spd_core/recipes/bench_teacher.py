@@ -36,7 +36,7 @@ class TeacherCost:
     kind: str
     """Of the answer: ok, or what is wrong with it."""
     token_ms: float | None
-    """Median cost of a token after the first; None if it wrote one."""
+    """Median cost of a token that takes a pass of its own, the first left out; None if there was one pass."""
     speed_up: float
     """Median teacher ms / median student ms, direct output."""
 
