@@ -19,7 +19,7 @@ from spd_core.recipes.evaluate import rank_together
 from spd_core.recipes.evaluation import Evaluation, make_report, report_bytes
 from spd_core.recipes.evaluation_report import EvaluationReport
 from spd_core.recipes.progress import duration_text
-from spd_core.recipes.ranker_kinds import Ranker
+from spd_core.recipes.ranker_kinds import Ranker, provenance_of
 from spd_core.recipes.rankers import checkpoint_of
 from spd_core.recipes.ranking_store import open_store, with_store
 from spd_core.slate import Slate
@@ -149,8 +149,7 @@ class EvaluationRun:
                 return
 
     def _figures(self, evaluation: Evaluation) -> dict[str, Any]:
-        provenance = {name: dict(r.provenance) for r in self.job.rankers for name in r.names if r.provenance}
-        first = self.job.names[0]
+        first, provenance = self.job.names[0], provenance_of(self.job.rankers)
         return make_report(evaluation, first, provenance, slates=self.job.file, checkpoint=checkpoint_of(first))
 
     def _note(self, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import streamlit as st
@@ -60,7 +61,7 @@ def data_files() -> list[Path]:
     """Slate files of the host's data folder, as far as their names tell."""
     folder = data_folder()
     files = (path for path in sorted(folder.rglob("*")) if path.name.endswith(DATA_ENDINGS) and path.is_file())
-    return [path for _, path in zip(range(MOST_FILES), files, strict=False)] if folder.is_dir() else []
+    return list(islice(files, MOST_FILES)) if folder.is_dir() else []
 
 
 def pick_source() -> Source:
@@ -108,7 +109,7 @@ def read_first(source: Source, count: int) -> list[Slate]:
     Raises:
         SlateError: a line is no slate, or there is none.
     """
-    slates = [slate for _, slate in zip(range(count), source.read(), strict=False)]
+    slates = list(islice(source.read(), count))
     if not slates:
         raise SlateError(f"{source.file}: holds no slates; choose another file")
     return slates

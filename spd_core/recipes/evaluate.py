@@ -25,7 +25,7 @@ from spd_core.recipes import BackboneOption, DeviceOption, DtypeOption, JsonOpti
 from spd_core.recipes.evaluation import Evaluation, format_report, make_report, report_bytes
 from spd_core.recipes.model_card import record_report
 from spd_core.recipes.progress import with_progress
-from spd_core.recipes.ranker_kinds import Ranked, Ranker
+from spd_core.recipes.ranker_kinds import Ranked, Ranker, provenance_of
 from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, student_ranker
 from spd_core.recipes.ranking_store import default_folder, open_store, with_store
 from spd_core.recipes.shards import this_shard
@@ -85,9 +85,8 @@ def evaluate_file(
         if store is not None and store.reused:
             logger.info("%d of %d model results were there already (%s)", store.reused, store.reused + store.made, store.file)
     evaluation.gather(shard)
-    provenance = {name: dict(ranker.provenance) for ranker in contestants for name in ranker.names if ranker.provenance}
     subject = checkpoint if checkpoint is not None else checkpoint_of(names[0])
-    return make_report(evaluation, names[0], provenance, slates=slates, checkpoint=subject)
+    return make_report(evaluation, names[0], provenance_of(contestants), slates=slates, checkpoint=subject)
 
 
 def rank_together(

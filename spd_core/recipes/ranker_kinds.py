@@ -7,7 +7,7 @@ They know no names of the command line and load nothing; `rankers` does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -179,6 +179,11 @@ class LabelRanker:
                     f"{self.names[0]}: has no label of slate {slate.slate_id!r}; label the whole file, or use --limit"
                 )
             yield [Ranked(self.names[0], Ranking(label.teacher, label.ranking), label.kind)]
+
+
+def provenance_of(rankers: Iterable[Ranker]) -> dict[str, dict[str, Any]]:
+    """Name of each ranking that depends on more than its name -> what it depends on."""
+    return {name: dict(ranker.provenance) for ranker in rankers for name in ranker.names if ranker.provenance}
 
 
 def decode(slate: Slate, scores: NDArray[np.float32], decoder: str) -> Ranking:

@@ -6,7 +6,7 @@ It knows token ids and one language model; nothing of slates or texts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
@@ -87,7 +87,7 @@ class ConstrainedWriter:
     def forks(self) -> list[Fork]:
         """Forks of the unused ordinals; an ancestor stands before its heirs."""
         starts = {ids[:length] for ids in map(self.sequences.__getitem__, self.unused) for length in range(1, len(ids) + 1)}
-        return sorted(starts & self._forks, key=lambda start: (len(start), start))
+        return _ancestors_first(starts & self._forks)
 
     def choose(self, first: Tensor, after: Mapping[Fork, Tensor]) -> list[int]:
         """Tokens of the likeliest unused ordinal, now written; where one is left after it, that one's too.
@@ -173,8 +173,12 @@ def write_permutations(
 
 
 def _forks(writers: Sequence[ConstrainedWriter]) -> list[Fork]:
-    """Forks of all writers that still write; an ancestor stands before its heirs."""
-    return sorted({fork for writer in writers if not writer.is_done for fork in writer.forks()}, key=lambda f: (len(f), f))
+    """Forks of all writers that still write, as in `ConstrainedWriter.forks`."""
+    return _ancestors_first({fork for writer in writers if not writer.is_done for fork in writer.forks()})
+
+
+def _ancestors_first(forks: Iterable[Fork]) -> list[Fork]:
+    return sorted(forks, key=lambda fork: (len(fork), fork))
 
 
 class _Reader:
@@ -203,18 +207,20 @@ class _Reader:
             return {}
         positions = (before.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp_min(0)
         self.mask = torch.cat([before, real], dim=1)
-        mask = {} if bool(self.mask.all()) else {"attention_mask": self.mask}
         if forks:
             last = torch.tensor([fork[-1] for fork in forks], device=ids.device).expand(len(ids), -1)
             depth = torch.tensor([len(fork) - 1 for fork in forks], device=ids.device)
             ids = torch.cat([ids, last], dim=1)
             positions = torch.cat([positions, self.mask.sum(dim=1, keepdim=True) + depth], dim=1)
             mask = {"attention_mask": self._tree_bias(before, real, forks)}
+        else:
+            mask = {} if bool(self.mask.all()) else {"attention_mask": self.mask}
         states = self._forward(ids, positions, **mask)
         if length:
             self.logits = self._logits(states[:, length - 1])
-        if forks:
-            self.cache.crop(-len(forks))
+        if not forks:
+            return {}
+        self.cache.crop(-len(forks))
         seen = self._logits(states[:, length:])  # (B, forks, V)
         return {fork: seen[:, index] for index, fork in enumerate(forks)}
 

@@ -97,8 +97,8 @@ class LiveSource:
         """Tokenised prompts of the slates at `indices`."""
         slates = [self.data.slates[index] for index in indices]
         if vary is not None:
-            where = {"epoch": vary.epoch, "step_key": vary.step_key, "positions": self.student.config.positions}
-            slates = vary_slates(slates, self.data, self.settings, **where)
+            limit = self.student.config.positions
+            slates = vary_slates(slates, self.data, self.settings, epoch=vary.epoch, step_key=vary.step_key, positions=limit)
         tokenizer = self.student.backbone.tokenizer
         encoded = [encode_prompt(build_prompt(slate, self.student.template), tokenizer) for slate in slates]
         for part in split_by_tokens([len(prompt.input_ids) for prompt in encoded], self.settings):

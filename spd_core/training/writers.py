@@ -99,8 +99,9 @@ class WritingLearner:
     def batches(self, indices: Sequence[int], vary: Variation) -> Iterator[WritingBatch]:
         """Prompts and answers of the slates at `indices`, varied for the pass and the step."""
         slates = [self.data.slates[index] for index in indices]
-        where = {"epoch": vary.epoch, "step_key": vary.step_key, "positions": LARGEST_SLATE}
-        slates = vary_slates(slates, self.data, self.settings, **where)
+        slates = vary_slates(
+            slates, self.data, self.settings, epoch=vary.epoch, step_key=vary.step_key, positions=LARGEST_SLATE
+        )
         encoded = [self.encode(slate) for slate in slates]
         lengths = [len(prompt) + sum(len(row) for row in answer) for prompt, answer in encoded]
         for part in split_by_tokens(lengths, self.settings):
