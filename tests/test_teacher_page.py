@@ -17,7 +17,7 @@ from streamlit import get_option
 from streamlit.testing.v1 import AppTest
 
 from pages.shared import endpoints, loaders, sides, teachers
-from pages.shared.comparison import as_csv
+from pages.shared.comparison import as_csv, times
 from pages.shared.contest import recorded_title
 from pages.shared.race import Race, View
 from pages.shared.text import escaped, message
@@ -153,13 +153,21 @@ def test_speed_ups_follow_from_the_times_shown(teacher: ScriptedTeacher) -> None
     ((_, ended),) = record.items()
     student_ms = ended.records[0].student.ms
     direct, thinking = 1000.0 / student_ms, (1000.0 + 657 * 50.0) / student_ms
-    assert metrics(app)["Direct output: measured"] == f"{sides_times(direct)} faster"
+    assert metrics(app)["Direct output: measured"] == sides_times(direct)
     app.slider(key="widget thinking").set_value(657).run()
-    assert metrics(app)["With thinking: computed"] == f"{sides_times(thinking)} faster"
+    assert metrics(app)["With thinking: computed"] == sides_times(thinking)
 
 
 def sides_times(ratio: float) -> str:
-    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+    if ratio < 1:
+        return f"{1 / ratio:.2g}x slower" if ratio > 0.1 else f"{1 / ratio:,.0f}x slower"
+    return f"{ratio:,.0f}x faster" if ratio >= 10 else f"{ratio:.2g}x faster"
+
+
+def test_speed_up_below_1_is_told_the_other_way_round() -> None:
+    assert times(0.35) == "2.9x slower"
+    assert times(0.05) == "20x slower"
+    assert times(1.0) == "1x faster"
 
 
 def test_second_race_counts_and_medians_are_said(teacher: ScriptedTeacher) -> None:

@@ -12,7 +12,7 @@ from pages.shared import controls, errors, evaluation_rankers, loaders, state
 from pages.shared.evaluating import EvaluationRun, Job
 from pages.shared.evaluation_sources import Source, pick_source, read_first, slates_of
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped, message, plural, shown
+from pages.shared.text import escaped, plural, shown
 from spd_core.errors import SpdError
 from spd_core.recipes.evaluation_report import MAKE, EvaluationReport, read_if_report
 from spd_core.recipes.ranking_store import content_hash, default_folder
@@ -140,6 +140,6 @@ def show_outcome() -> None:
     if note:
         st.info(note, icon=":material/close:")
     if error is not None:
-        st.error(message(error), icon=":material/error:")
+        errors.show(error)
     for line in state.get("evaluation log", ()):
         st.caption(f":material/check: {escaped(line, 200)}")
