@@ -41,6 +41,8 @@ class TrainingFacts(BaseModel):
     """Optimiser steps."""
     minutes: float
     """Wall time of training."""
+    largest_slate: int | None = None
+    """Most candidates of a slate it learned from; None where nobody wrote it down."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The exact settings of the training run."""
     metrics: dict[str, Any] = Field(default_factory=dict)

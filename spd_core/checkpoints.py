@@ -36,6 +36,12 @@ def origin(student: Student) -> str:
     return str(student.__dict__.get("checkpoint_id", UNSAVED))
 
 
+def largest_slate(student: Student) -> int | None:
+    """Most candidates of a slate that a student learned from; None where its checkpoint does not say."""
+    largest: int | None = student.__dict__.get("largest_slate")
+    return largest
+
+
 def save_student(student: Student, folder: str | Path, *, facts: TrainingFacts | None, model_card: str) -> Path:
     """Folder of the saved checkpoint; one that is already there is replaced as a whole.
 
@@ -114,6 +120,7 @@ def load_student(
     student = build_student(base, config.student, config.template, with_lora=False)
     head = files.read_tensors(folder, files.HEAD_FILE, student.head.state_dict())
     student.head.load_state_dict({name: tensor.float() for name, tensor in head.items()})
+    student.__dict__["largest_slate"] = config.training.largest_slate if config.training else None
     return _finished(student, config.id if config.training else UNTRAINED)
 
 

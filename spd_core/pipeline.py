@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spd_core.checkpoints import UNTRAINED, origin
+from spd_core.checkpoints import UNTRAINED, largest_slate, origin
 from spd_core.decoding.margins import matrix_warnings, swap_margins
 from spd_core.latency import Ride, StageClock, encode_slate, ride_prompts
 from spd_core.model import Student
@@ -210,6 +210,12 @@ def _result(student: Student, ridden: _Ridden, decoder: str, tau: float | None, 
 def _warnings(student: Student, cut_tokens: NDArray[np.int64]) -> Iterator[str]:
     if origin(student) == UNTRAINED:
         yield "untrained head: the scores are random and the ranking means nothing"
+    largest = largest_slate(student)
+    if largest is not None and len(cut_tokens) > largest:
+        yield (
+            f"{len(cut_tokens)} candidates, but this checkpoint learned from slates of at most {largest}: it has never seen "
+            "the later positions"
+        )
     cut = int((cut_tokens > 0).sum())
     if cut:
         yield f"{cut} of {len(cut_tokens)} descriptions were cut to {student.template.candidate_cap} tokens"

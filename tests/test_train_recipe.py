@@ -16,13 +16,15 @@ from safetensors.torch import load_file
 
 from spd_core.checkpoint_config import read_config
 from spd_core.checkpoints import load_student
-from spd_core.datasets import write_jsonl
+from spd_core.datasets import load_slates, write_jsonl
 from spd_core.errors import TrainingError
 from spd_core.pipeline import rank_slate
 from spd_core.recipes.preset import Preset, data_file, preset_names
+from spd_core.recipes.run_report import largest_slate
 from spd_core.recipes.train import train_preset
 from spd_core.recipes.training_data import read_training_set
 from spd_core.slate import Ranking, Slate
+from spd_core.training.examples import TrainingSet
 from spd_core.training.settings import Polish
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +86,25 @@ def test_a_run_ends_in_a_checkpoint_that_loads_and_tells_its_story(
     assert str(tmp_path) not in (out / "README.md").read_text()
     student = load_student(out, backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
     assert sorted(rank_slate(student, make_slate(5)).item_ids) == ["c1", "c2", "c3", "c4", "c5"]
+
+
+def test_a_slate_larger_than_any_seen_in_training_is_ranked_with_a_warning(
+    preset: Preset, slate_file: Path, tiny_backbone_dir: Path, make_slate: Callable[..., Slate], tmp_path: Path
+) -> None:
+    train_preset(preset, run_folder=tmp_path / "run", out=tmp_path / "small", device="cpu", dtype="float32")
+    largest = max(len(slate.candidates) for slate in load_slates(slate_file))
+    student = load_student(tmp_path / "small", backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
+    told = f"{largest + 1} candidates, but this checkpoint learned from slates of at most {largest}"
+    assert not any(told in warning for warning in rank_slate(student, make_slate(largest)).warnings)
+    assert any(told in warning for warning in rank_slate(student, make_slate(largest + 1)).warnings)
+    assert f"| largest slate seen | {largest} candidates |" in (tmp_path / "small" / "README.md").read_text()
+
+
+def test_slates_that_are_filled_up_count_as_k_candidates(preset: Preset, make_slate: Callable[..., Slate]) -> None:
+    wide = preset.model_copy(update={"train_settings": preset.train_settings.model_copy(update={"extend_share": 0.1})})
+    slates = (make_slate(5),)
+    assert largest_slate(wide, TrainingSet(slates, rank=lambda slate: Ranking("any", slate.item_ids))) == 50
+    assert largest_slate(wide, TrainingSet(slates)) == largest_slate(preset, TrainingSet(slates)) == 5
 
 
 def test_frozen_backbone_trains_the_head_alone(preset: Preset, tmp_path: Path) -> None:
@@ -164,6 +185,7 @@ TWO_PROCESSES = """
 import sys, torch
 from pathlib import Path
 from spd_core.recipes.preset import Preset
+from spd_core.recipes.run_report import largest_slate
 from spd_core.recipes.train import train_preset
 from spd_core.heads import SelfAttentionHead
 SelfAttentionHead.__init__.__kwdefaults__["dropout"] = 0.0  # draws differ with the shape of a batch

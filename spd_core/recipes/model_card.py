@@ -127,6 +127,7 @@ def fact_lines(facts: TrainingFacts) -> list[str]:
     return [
         f"| training data | {', '.join(facts.data)} |",
         f"| training | {facts.slates:,} slates, {facts.steps:,} steps, {facts.minutes:g} minutes, {facts.machine} |",
+        *([] if facts.largest_slate is None else [f"| largest slate seen | {facts.largest_slate} candidates |"]),
         f"| seed, date | {facts.seed}, {facts.date} |",
         "",
         "## Results",

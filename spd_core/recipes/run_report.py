@@ -8,12 +8,15 @@ from typing import Any
 from spd_core.checkpoint_config import TrainingFacts
 from spd_core.recipes.preset import Preset
 from spd_core.recipes.training_data import teacher_name
+from spd_core.training.examples import TrainingSet
 from spd_core.training.loop import RunState
 
 logger = logging.getLogger(__name__)
 
 
-def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, minutes: float) -> TrainingFacts:
+def training_facts(
+    preset: Preset, state: RunState, data: TrainingSet, hashes: dict[str, str], *, minutes: float
+) -> TrainingFacts:
     """What the checkpoint says of its training."""
     kept = (state.best_metrics, state.best_step)
     if preset.train_settings.keep == "last":
@@ -25,9 +28,17 @@ def training_facts(preset: Preset, state: RunState, hashes: dict[str, str], *, m
         slates=state.slates,
         steps=state.step,
         minutes=round(max(minutes, state.seconds / 60), 1),
+        largest_slate=largest_slate(preset, data),
         settings=preset.model_dump(mode="json"),
         metrics={"validation": kept[0] | {"step": kept[1], "slates": preset.valid_slates}},
     )
+
+
+def largest_slate(preset: Preset, data: TrainingSet) -> int:
+    """Most candidates of a slate in a run: those of the files, or K where slates are filled up to any size."""
+    if preset.train_settings.extend_share > 0 and data.rank is not None:
+        return preset.student.positions
+    return max(len(slate.candidates) for slate in data.slates)
 
 
 def show_progress(entry: dict[str, Any]) -> None:

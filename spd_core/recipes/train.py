@@ -73,7 +73,7 @@ def train_preset(preset: Preset, *, run_folder: Path, out: Path | None, device: 
         if preset.polish is not None:
             state = joined(state, polish_head(student, data, valid, preset, run_folder / "polish"))
     if out is not None and PartialState().is_main_process:
-        facts = training_facts(preset, state, hashes, minutes=(time.monotonic() - started) / 60)
+        facts = training_facts(preset, state, data, hashes, minutes=(time.monotonic() - started) / 60)
         save_student(student, out, facts=facts, model_card=write_card(checkpoint_id(out), student, facts))
     return state
 

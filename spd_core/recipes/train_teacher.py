@@ -56,7 +56,7 @@ def train_teacher(preset: Preset, *, run_folder: Path, out: Path | None, device:
     logger.info("a uniformly random valid permutation costs %.3f nats a token", random_floor(learner))
     state = train(Run(learner, preset.train_settings, RunFiles(run_folder / "lora"), show_progress))
     if out is not None and PartialState().is_main_process:
-        facts = training_facts(preset, state, hashes, minutes=(time.monotonic() - started) / 60)
+        facts = training_facts(preset, state, data, hashes, minutes=(time.monotonic() - started) / 60)
         card = write_teacher_card(teacher, preset.writer, facts)
         save_teacher(teacher, out, settings=preset.writer, facts=facts, model_card=card)
     return state
