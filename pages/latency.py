@@ -1,21 +1,38 @@
-"""Latency: where the time of one ranking goes, measured on this machine."""
+"""Latency: where the time of one ranking goes, measured on this machine now, or as a stored run of `bench` found it."""
 
 import streamlit as st
 
-from pages.shared import controls, errors, frame, loaders, measuring, results, state
+from pages.shared import controls, errors, frame, loaders, measuring, results, state, stored_bench
+from pages.shared.bench_stages import show_stages
 from pages.shared.loaders import Loaded
-from spd_core.figures.latency import latency_waterfall
+from spd_core.capacity import gemm_peak_tflops, prefill_gflop
 from spd_core.latency import LatencyReport, measure_latency
+from spd_core.race import SpeedUp
 from spd_core.slate import Slate
 
-SENTENCE = "Where the time of one ranking goes: the prompt is read once, then come head and assignment. Measured here, now."
-TOOLBAR = {"modeBarButtons": [["toImage"]], "displaylogo": False}
-FORMULAS = [r"\text{ratio} = \text{median}_{r} \; \frac{\text{tokenise to ranking}_r}{\text{bare prefill}_r}"]
+SENTENCE = (
+    "Where the time of one ranking goes: the prompt is read once, then come head and assignment. All of it is measured."
+)
+FORMULAS = [
+    r"\text{ratio} = \text{median}_{r} \; \frac{\text{tokenise to ranking}_r}{\text{bare prefill}_r}",
+    r"\text{share of the peak} = \frac{\text{work of the prefill} / \text{median bare prefill}}{\text{matrix product peak}}",
+]
 
 
 def page() -> None:
-    """Pick a slate, press Measure, read the waterfall."""
+    """A measurement of one's own, or a stored one."""
     loaded = frame.open_page("Latency", SENTENCE)
+    view = controls.pick_option("latency view", "Show", ["now", "stored"], ["Measure now", "A stored result"])
+    with errors.shown():
+        if view == "now":
+            measure_now(loaded)
+        else:
+            stored_bench.show_stored()
+    frame.how_computed(FORMULAS, measure_latency, SpeedUp, gemm_peak_tflops, prefill_gflop)
+
+
+def measure_now(loaded: Loaded) -> None:
+    """Pick a slate, press Measure, read the waterfall."""
     slate = controls.pick_slate(loaded)
     results.show_story(slate)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
@@ -24,16 +41,14 @@ def page() -> None:
         wanted = st.button("Measure", type="primary", icon=":material/timer:")
     key = f"latency {loaded.key} {loaders.slate_digest(slate)} {decoder}"
     if wanted:
-        with errors.shown():
-            run(loaded, slate, decoder=decoder, repeats=repeats, key=key)
+        run(loaded, slate, decoder=decoder, repeats=repeats, key=key)
     report: LatencyReport | None = state.get(key, None)
     if report is None:
         st.info(
             f"Nothing measured yet for this slate. Press **Measure**: {repeats} runs after {measuring.WARMUP} for warm-up."
         )
     else:
-        show(report)
-    frame.how_computed(FORMULAS, measure_latency)
+        show_stages(report, source=measuring.circumstances(report))
 
 
 def run(loaded: Loaded, slate: Slate, *, decoder: str, repeats: int, key: str) -> None:
@@ -48,28 +63,6 @@ def run(loaded: Loaded, slate: Slate, *, decoder: str, repeats: int, key: str) -
         bar.progress(done / repeats, f"{done} of {repeats} runs, median {measuring.milliseconds(report.total.median_ms)} ms")
     state.put(key, report)
     st.rerun()
-
-
-def show(report: LatencyReport) -> None:
-    """Headline numbers, waterfall, table."""
-    with st.container(horizontal=True, gap="large"):
-        st.metric("Median", f"{measuring.milliseconds(report.total.median_ms)} ms", width="content")
-        st.metric("p95", f"{measuring.milliseconds(report.total.p95_ms)} ms", width="content")
-        st.metric(
-            "Against bare prefill", f"{report.ratio:.2f} x", width="content", help="Whole ranking against the prefill alone."
-        )
-        st.metric("Assignment's share", f"{report.assignment_share:.2%}", width="content")
-    stages = measuring.stage_times(report)
-    figure = latency_waterfall(stages, bare_prefill_ms=report.bare_prefill.median_ms, dark=frame.is_dark())
-    alt = "Waterfall of the stages of one ranking, from tokenise to assignment."
-    st.plotly_chart(figure, width="stretch", config=TOOLBAR, alt=alt)
-    st.caption(
-        f"Medians of {report.total.n} runs after {report.warmup} for warm-up, whiskers to p95. Medians of stages need not "
-        "add up to the median total."
-    )
-    st.markdown(measuring.circumstances(report))
-    st.table(measuring.report_frame(report), border="horizontal", hide_index=True)
-    st.caption("The paper's figures come from other data on other hardware; only the shape can be compared.")
 
 
 page()

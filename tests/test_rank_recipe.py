@@ -249,7 +249,7 @@ def test_bench_measures_the_largest_slate_that_fits(
 
 def test_bench_names_a_slate_that_is_not_there(flags: list[str], slates: Path, tiny_backbone_dir: Path) -> None:
     options = {"backbone": str(tiny_backbone_dir), "device": "cpu"}
-    assert bench("tiny", slates, slate_id="s1", n=1, warmup=0, **options).slate_id == "s1"
+    assert bench("tiny", slates, slate_id="s1", n=1, warmup=0, **options).latency.slate_id == "s1"
     with pytest.raises(SpdError, match=r"in\.jsonl: holds no slate 'x' of at most 50 candidates"):
         bench("tiny", slates, slate_id="x", **options)
 

@@ -7,102 +7,21 @@ The last line is one JSON object.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
 
-from spd_core.capacity import Capacity, measure_capacity
-from spd_core.checkpoints import load_student
-from spd_core.datasets import read_slates
+from spd_core.capacity import Capacity
 from spd_core.datasets.files import write_aside
 from spd_core.errors import SpdError
-from spd_core.latency import LatencyReport, Spread, measure_latency
+from spd_core.latency import LatencyReport, Spread
 from spd_core.recipes import BackboneOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.bench_run import DEFAULT_SLATES, BenchRun, bench
 from spd_core.recipes.bench_shape import measure_shape
-from spd_core.recipes.bench_teacher import SIZES, Contest, measure_contest, slates_of_sizes, write_contests
+from spd_core.recipes.bench_teacher import SIZES, write_contests
 from spd_core.recipes.shape_report import ShapeReport, write_shape_report
 from spd_core.recipes.shapes import SHAPES
-from spd_core.slate import Slate
-from spd_core.teacher_checkpoints import load_teacher
-from spd_core.teachers.autoregressive import MODES
-
-DEFAULT_SLATES = Path(__file__).resolve().parents[2] / "sample_data" / "slates" / "shoppers.jsonl"
-
-
-def bench(
-    checkpoint: str,
-    slates: str | Path = DEFAULT_SLATES,
-    *,
-    slate_id: str | None = None,
-    n: int = 20,
-    warmup: int = 3,
-    decoder: str = "hungarian",
-    backbone: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> LatencyReport:
-    """Time per stage of ranking one slate, in rides that take turns with bare prefills.
-
-    Args:
-        checkpoint, backbone, device, dtype: of `load_student`.
-        slates: file to take the slate from.
-        slate_id: which one; None takes the one with the most candidates that the student can rank.
-        n: measured rides.
-        warmup: rides before them that are not counted.
-        decoder: key of `DECODERS`.
-
-    Raises:
-        SpdError: a bad option, or no such slate.
-    """
-    student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
-    slate = choose_slate(slates, slate_id, student.config.positions)
-    return measure_latency(student, slate, decoder=decoder, repeats=n, warmup=warmup)
-
-
-def bench_teacher(
-    checkpoint: str,
-    teacher: str,
-    slates: str | Path = DEFAULT_SLATES,
-    *,
-    slate_id: str | None = None,
-    sizes: Sequence[int] = SIZES,
-    n: int = 5,
-    backbone: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> list[Contest]:
-    """The student against a teacher, constrained and free, on one slate cut to each size; arguments as in `bench`, and:
-
-    Args:
-        teacher: checkpoint of an autoregressive teacher.
-        sizes: candidates N.
-        n: turns measured of each.
-
-    Raises:
-        SpdError: a bad option, or no such slate.
-    """
-    student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
-    writer = load_teacher(teacher, backbone=backbone, device=device, dtype=dtype)
-    slate = choose_slate(slates, slate_id, student.config.positions)
-    rivals = [writer.with_mode(mode) for mode in MODES]
-    return [measure_contest(student, rivals, cut, repeats=n) for cut in slates_of_sizes(slate, sizes)]
-
-
-def bench_capacity(
-    checkpoint: str,
-    report: LatencyReport,
-    slates: str | Path = DEFAULT_SLATES,
-    *,
-    backbone: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> Capacity:
-    """What the machine can do beside what `report` of the same slate measured; arguments as in `bench`."""
-    student = load_student(checkpoint, backbone=backbone, device=device, dtype=dtype)
-    slate = choose_slate(slates, report.slate_id, student.config.positions)
-    return measure_capacity(student, slate, prefill_ms=report.bare_prefill.median_ms, tokens=report.tokens)
 
 
 def bench_shape(preset: str, *, out: str | None = None, **options: Any) -> ShapeReport:
@@ -129,22 +48,15 @@ def _json_line(record: dict[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-def choose_slate(slates: str | Path, slate_id: str | None, positions: int) -> Slate:
-    """The slate of that id, or the largest one of at most `positions` candidates.
-
-    Raises:
-        SpdError: there is none.
-    """
-    chosen: Slate | None = None
-    for slate in read_slates(slates):
-        if slate_id is not None and slate.slate_id != slate_id:
-            continue
-        if len(slate.candidates) <= positions and (chosen is None or len(slate.candidates) > len(chosen.candidates)):
-            chosen = slate
-    if chosen is None:
-        wanted = "slate" if slate_id is None else f"slate {slate_id!r}"
-        raise SpdError(f"{Path(slates).name}: holds no {wanted} of at most {positions} candidates (the student's K)")
-    return chosen
+def write_run(run: BenchRun) -> Iterator[str]:
+    """Lines of tables for people."""
+    yield from write_report(run.latency, run.checkpoint)
+    if run.capacity is not None:
+        yield ""
+        yield from write_capacity(run.capacity)
+    if run.contests:
+        yield ""
+        yield from write_contests(run.contests)
 
 
 def write_report(report: LatencyReport, checkpoint: str) -> Iterator[str]:
@@ -201,20 +113,24 @@ def command(
         return _print(shape.to_json(), write_shape_report(shape), as_json)
     if checkpoint is None or preset is not None:
         raise SpdError("give either --checkpoint, an id or folder, or --preset, a shape with random weights")
-    place: dict[str, Any] = {"slate_id": slate_id, "backbone": backbone, "device": device, "dtype": dtype}
-    report = bench(checkpoint, slates, n=n, warmup=warmup, decoder=decoder, **place)
-    record, lines = report.to_json(), list(write_report(report, checkpoint))
-    if capacity:
-        room = bench_capacity(checkpoint, report, slates, backbone=backbone, device=device, dtype=dtype)
-        record["capacity"] = room.to_json()
-        lines += ["", *write_capacity(room)]
-    if teacher:
-        contests = bench_teacher(checkpoint, teacher, slates, sizes=size or SIZES, n=turns, **place)
-        record["contests"] = [contest.to_json() for contest in contests]
-        lines += ["", *write_contests(contests)]
+    run = bench(
+        checkpoint,
+        slates,
+        slate_id=slate_id,
+        n=n,
+        warmup=warmup,
+        decoder=decoder,
+        capacity=capacity,
+        teacher=teacher,
+        sizes=size or SIZES,
+        turns=turns,
+        backbone=backbone,
+        device=device,
+        dtype=dtype,
+    )
     if out is not None:
-        write_aside(out, [_json_line(record).encode() + b"\n"])
-    _print(record, lines, as_json)
+        write_aside(out, [_json_line(run.to_json()).encode() + b"\n"])
+    _print(run.to_json(), write_run(run), as_json)
 
 
 def _print(record: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:

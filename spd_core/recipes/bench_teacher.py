@@ -14,7 +14,7 @@ from spd_core.pipeline import rank_slate
 from spd_core.race import SpeedUp, timing_of
 from spd_core.slate import Slate
 from spd_core.teachers.answers import TeacherAnswer
-from spd_core.teachers.autoregressive import AutoregressiveTeacher
+from spd_core.teachers.autoregressive import MODES, AutoregressiveTeacher
 from spd_core.training.examples import select_candidates
 
 SIZES = (10, 20, 50)
@@ -87,6 +87,15 @@ def measure_contest(
     costs = tuple(_cost(own[warmup:], kept[warmup:], teacher.name) for kept, teacher in zip(answers, teachers, strict=True))
     tokens = len(encode_slate(student, slate).input_ids)
     return Contest(slate.slate_id, len(slate.candidates), tokens, Spread.of(own[warmup:]), costs)
+
+
+def race_teacher(
+    student: Student, teacher: AutoregressiveTeacher, slates: Sequence[Slate], *, repeats: int
+) -> Iterator[Contest]:
+    """The student against a teacher in each of its modes, slate by slate; arguments as in `measure_contest`."""
+    rivals = [teacher.with_mode(mode) for mode in MODES]
+    for slate in slates:
+        yield measure_contest(student, rivals, slate, repeats=repeats)
 
 
 def _cost(student_ms: Sequence[float], answers: Sequence[TeacherAnswer], name: str) -> TeacherCost:
