@@ -28,6 +28,7 @@ def page() -> None:
     slate = controls.pick_slate(loaded)
     results.show_story(slate)
     choice = teachers.pick_teacher(slate)
+    st.caption(teachers.kinship(loaded, choice))
     key = contest.key_of(loaded, slate, choice)
     with errors.shown():
         running = contest.running(key)

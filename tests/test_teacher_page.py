@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from app_machine import FACTS
 from scripted_teacher import ScriptedTeacher, pieces_of
 from streamlit import get_option
 from streamlit.testing.v1 import AppTest
@@ -21,6 +22,7 @@ from pages.shared.comparison import as_csv, times
 from pages.shared.contest import recorded_title
 from pages.shared.race import Race, View
 from pages.shared.text import escaped, message
+from spd_core.checkpoints import UNTRAINED
 from spd_core.datasets import load_slates
 from spd_core.errors import SpdError
 from spd_core.pipeline import rank_slate
@@ -162,6 +164,21 @@ def sides_times(ratio: float) -> str:
     if ratio < 1:
         return f"{1 / ratio:.2g}x slower" if ratio > 0.1 else f"{1 / ratio:,.0f}x slower"
     return f"{ratio:,.0f}x faster" if ratio >= 10 else f"{ratio:.2g}x faster"
+
+
+def test_page_tells_whether_the_student_learned_from_this_teacher(teacher: ScriptedTeacher) -> None:
+    assert f"{escaped('tiny-spd')} learned from reference, not from this teacher" in words(visit(teacher="free-slow"))
+    assert f"{escaped('tiny-spd')} learned from reference." in words(visit(teacher="input-order"))
+    assert "learned from" not in words(visit(checkpoint=UNTRAINED))
+
+
+@pytest.mark.parametrize("learned", ["slow", "other, slow"])
+def test_page_tells_of_a_student_of_this_teacher(learned: str) -> None:
+    training = FACTS.model_copy(update={"teacher": learned})
+    info = SimpleNamespace(checkpoint_id="pupil", config=SimpleNamespace(training=training))
+    choice = teachers.Choice("free-slow", "checkpoint", "slow", "free")
+    told = teachers.kinship(SimpleNamespace(info=info), choice)  # type: ignore[arg-type]
+    assert told == f"pupil learned from {escaped(learned)}: from this teacher's own rankings."
 
 
 def test_speed_up_below_1_is_told_the_other_way_round() -> None:

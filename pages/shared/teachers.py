@@ -91,6 +91,20 @@ def pick_teacher(slate: Slate) -> Choice:
     return _ask_endpoint(choice) if choice.kind == "remote" else choice
 
 
+def kinship(loaded: Loaded, choice: Choice) -> str:
+    """Markdown: whom the student learned from, and whether that is the chosen teacher; empty for an untrained one."""
+    info = loaded.info
+    if info is None or info.config is None or info.config.training is None:
+        return ""
+    learned = info.config.training.teacher
+    told = f"{escaped(info.checkpoint_id, 60)} learned from {escaped(learned, 80)}"
+    if choice.kind != "checkpoint":
+        return f"{told}."
+    if choice.checkpoint_id in learned.split(", "):
+        return f"{told}: from this teacher's own rankings."
+    return f"{told}, not from this teacher: agreement here is no measure of how well it was distilled."
+
+
 def _option_title(choice: Choice, slate: Slate) -> str:
     if choice.kind == "checkpoint":
         return f"{shown(choice.checkpoint_id, 60)} ({MODE_TITLES[choice.mode]})"
