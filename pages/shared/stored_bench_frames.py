@@ -89,8 +89,8 @@ def contest_frame(report: BenchReport, thinking: int | None) -> pd.DataFrame:
             if thinking is not None and speed.token_ms is not None:
                 side[THINKING_COLUMN.format(thinking)] = times(speed.after_thinking(thinking))
             rows.append(side)
-    columns = ["Candidates", "Who", "ms, median (p95)", "n", "Tokens", "Passes", "Answer", "Student is (measured)"]
-    columns += [] if thinking is None else [THINKING_COLUMN.format(thinking)]
+    speeds = ["Student is (measured)", *([] if thinking is None else [THINKING_COLUMN.format(thinking)])]
+    columns = ["Candidates", "Who", "ms, median (p95)", *speeds, "n", "Tokens", "Passes", "Answer"]
     return pd.DataFrame(rows, columns=columns).fillna("")
 
 

@@ -12,6 +12,9 @@ from spd_core.errors import SpdError
 from spd_core.figures.palette import Palette, palette
 
 HEIGHT = 300
+"""Pixels."""
+TALL = 430
+"""The same where a legend takes some of it."""
 SHAPES = ("circle", "square", "triangle-up")
 MOST_SERIES = len(SHAPES)
 
@@ -85,7 +88,7 @@ def duration_curves(
         *_labels(frame, colors),
     ]
     legend: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelColor": colors.ink, "symbolSize": 90, "labelLimit": 260}
-    return alt.layer(*layers).properties(height=HEIGHT).configure_view(strokeWidth=0).configure_legend(**legend)
+    return alt.layer(*layers).properties(height=TALL).configure_view(strokeWidth=0).configure_legend(**legend)
 
 
 def rate_curve(rates: Sequence[Rate], *, dark: bool = False) -> alt.LayerChart:
@@ -153,7 +156,7 @@ def _time_axis(frame: pd.DataFrame, colors: Palette) -> alt.Y:
     domain = [float(frame["median_ms"].min()) / 1.8, float(frame["p95_ms"].max()) * 1.8]
     axis = _axis(colors, tickCount=5, format="~g", gridOpacity=0.3)
     scale = alt.Scale(type="log", domain=domain, nice=False)
-    return alt.Y("median_ms:Q", title="median milliseconds (log scale)", axis=axis, scale=scale)
+    return alt.Y("median_ms:Q", title="median ms (log scale)", axis=axis, scale=scale)
 
 
 def _axis(colors: Palette, **more: Any) -> alt.Axis:
