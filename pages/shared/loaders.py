@@ -249,7 +249,7 @@ def _of_file(key: str, path: Path, _read: Callable[[Path], T]) -> T:
 
 def of_file(path: Path, read: Callable[[Path], T]) -> T:
     """What `read` makes of a file, kept until the file changes; errors are not kept."""
-    return _of_file(_digest(read.__qualname__, str(path), _stat(path)), path, read)
+    return _of_file(_digest(read.__module__, read.__qualname__, str(path), _stat(path)), path, read)
 
 
 def _stamp(folder: Path) -> str:
