@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -345,6 +346,9 @@ def report(checkpoint: str, slate_file: str, tiny_backbone_dir: Path) -> dict:
 
 def test_report_of_a_file_holds_health_decoders_and_orders(report: dict) -> None:
     assert (report["slates"], report["file"], report["checkpoint"]) == (6, "slates.jsonl", "tiny")
+    assert date.fromisoformat(report["date"]) <= datetime.now(UTC).date()
+    assert report["machine"]["device"] == report["provenance"]["device"] == "cpu"
+    assert "commit" in report
     assert set(report["rankers"]) == set(RANKERS)
     assert set(report["rankers"]["hungarian"]["metrics"]) == set(METRICS)
     assert (report["orders"]["slates"], report["orders"]["rankings"], report["orders"]["copies"]["slates"]) == (3, 6, 3)

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages.shared import diagnosed, report_frames
+from pages.shared.text import escaped
 from spd_core.diagnosis import RANKERS, MatrixFigures, build_report, does_it_matter
 from spd_core.diagnosis.orders import measure_copies, summarise_copies, summarise_orders
 from spd_core.order_sensitivity import measure_orders
@@ -75,6 +76,16 @@ def test_report_of_the_chosen_checkpoint_answers_whether_the_assignment_matters(
     assert float(decoders["Regret, mean"][0]) == 0
     app.segmented_control(key="widget worth").set_value("Recall@1").run()
     assert not app.exception
+
+
+def test_report_says_when_on_what_and_with_which_commit_it_was_made(shelf: Path, report: dict) -> None:
+    (shelf / "diagnose-old.json").write_text(json.dumps(report))
+    assert "made by `diagnose`." in words(whole_file(visit(LAB)))
+    made = {"date": "2026-01-02", "machine": {"cpu": "A *CPU*"}, "commit": "abc123+"}
+    (shelf / "diagnose-old.json").write_text(json.dumps(report | made))
+    assert f"made by `diagnose` on {escaped('2026-01-02')}, A \\*CPU\\*, commit {escaped('abc123+')}." in words(
+        whole_file(visit(LAB))
+    )
 
 
 def test_missing_report_names_the_command_and_others_can_be_looked_at(shelf: Path, report: dict) -> None:

@@ -53,13 +53,21 @@ def pick_report(loaded: Loaded) -> Mapping[str, Any] | None:
     return reports[chosen]
 
 
+def made(report: Mapping[str, Any]) -> str:
+    """When, on what and with which commit a report was made; empty for one that does not say."""
+    if "date" not in report:
+        return ""
+    commit = f", commit {escaped(str(report['commit']), 20)}" if report.get("commit") else ""
+    return f" on {escaped(str(report['date']), 20)}, {escaped(str(report['machine']['cpu']), 60)}{commit}"
+
+
 def show_report(report: Mapping[str, Any]) -> None:
     """Whether the assignment matters on a file: the answer, where decoders differ, what that is worth, and why."""
     place = report["provenance"]
     st.markdown(f"##### {message(does_it_matter(report))}", anchors=False)
     st.caption(
         f"{escaped(report['checkpoint'], 60)} on {plural(report['slates'], 'slate')} of {escaped(report['file'], 60)}, "
-        f"{escaped(place['device'], 20)}, {escaped(place['dtype'], 20)}; made by `diagnose`."
+        f"{escaped(place['device'], 20)}, {escaped(place['dtype'], 20)}; made by `diagnose`{made(report)}."
     )
     where, worth = st.columns([3, 2], gap="large")
     with where:

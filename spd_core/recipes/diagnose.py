@@ -26,6 +26,7 @@ from spd_core.order_sensitivity import Scorer, measure_orders
 from spd_core.pipeline import score_slates
 from spd_core.recipes import BackboneOption, CheckpointOption, DeviceOption, DtypeOption, JsonOption
 from spd_core.recipes.progress import with_progress
+from spd_core.recipes.provenance import made_here, model_facts
 from spd_core.recipes.shards import Shard, interleaved, this_shard
 from spd_core.slate import Slate
 
@@ -126,17 +127,9 @@ def _check(limit: int | None, shuffles: int, shuffled_slates: int) -> None:
 
 
 def _about(slates: str, checkpoint: str, student: Student) -> dict[str, Any]:
-    return {
-        "file": display_name(slates),
-        "checkpoint": Path(checkpoint).name,
-        "tau": student.config.tau,
-        "provenance": {
-            "backbone": student.backbone.backbone_id,
-            "dtype": str(student.backbone.dtype).removeprefix("torch."),
-            "device": student.backbone.device.type,
-            "template_hash": student.template.hash,
-        },
-    }
+    facts = model_facts(student.backbone, student.template)
+    about = {"file": display_name(slates), "checkpoint": Path(checkpoint).name, "tau": student.config.tau}
+    return about | {"provenance": facts, **made_here({"student": facts})}
 
 
 def format_report(report: Mapping[str, Any]) -> str:
