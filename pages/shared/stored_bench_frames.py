@@ -52,7 +52,7 @@ def contest_headline(report: BenchReport) -> str:
 
 
 def _who(cost: StoredCost) -> str:
-    return f"{escaped(cost.teacher, 60)} ({cost.mode})"
+    return f"{escaped(cost.teacher, 60)} ({cost.mode}{'' if cost.kind == 'ok' else '; it wrote no ranking'})"
 
 
 def contest_points(report: BenchReport) -> list[CurvePoint]:
