@@ -112,7 +112,8 @@ def test_throughput_starts_at_nothing_and_names_every_batch(dark: bool) -> None:
 def test_the_contest_is_told_and_tabled_with_its_own_figures() -> None:
     name = escaped(HOSTILE, 60)
     assert frames.contest_headline(report()) == (
-        f"With 12 candidates the student is 20x faster than {name} (constrained) and 40x faster than {name} (free; it wrote no ranking)"
+        f"With 12 candidates the student is 20x faster than {name} (constrained) "
+        f"and 40x faster than {name} (free; it wrote no ranking)"
     )
     table = frames.contest_frame(report(), 10)
     assert list(table["Candidates"]) == ["5"] * 3 + ["12"] * 3
