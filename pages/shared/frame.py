@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import errors, loaders, state
+from pages.shared import errors, loaders, state, warming
 from pages.shared.loaders import Loaded
 from pages.shared.text import escaped, message, shown
 from spd_core.checkpoints import UNTRAINED
@@ -26,6 +26,7 @@ def open_page(title: str, sentence: str) -> Loaded:
         title: heading.
         sentence: what the page shows, for anyone.
     """
+    warming.warm_charts()
     place = draw_head(title, sentence)
     with errors.shown():
         loaded = loaders.load(pick_checkpoint())

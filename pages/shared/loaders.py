@@ -7,7 +7,6 @@ gate lets one forward pass run at a time, however many scripts are alive.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import streamlit as st
 
 from pages.shared.race import Line
@@ -85,24 +83,9 @@ def load(checkpoint_id: str) -> Loaded:
     Raises:
         SpdError: the backbone or the checkpoint is missing or broken.
     """
-    _warm_charts()
     info = {known.checkpoint_id: known for known in checkpoints()}.get(checkpoint_id)
     key = _digest(checkpoint_id, str(spd_home()), _stamp(info.folder) if info else "")
     return Loaded(_student(key, checkpoint_id), key, info)
-
-
-@st.cache_resource(max_entries=1, show_spinner=False)
-def _warm_charts() -> None:
-    """Draw a moving chart for nobody while the model loads: the first one of a process takes half a second longer."""
-    threading.Thread(target=_draw_unseen, name="warm-charts", daemon=True).start()
-
-
-def _draw_unseen() -> None:
-    charts = importlib.import_module("spd_core.figures.sinkhorn_frames")
-    one = np.ones((1, 1, 1))
-    charts.sinkhorn_animation(
-        one, ["1"], positions=np.zeros(1, dtype=int), titles=[""], row_order=[0], shown=0, label=""
-    ).to_json()  # fmt: skip
 
 
 @st.cache_resource(max_entries=3, show_spinner="Loading the language model …")

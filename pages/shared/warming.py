@@ -1,0 +1,24 @@
+"""What a process does once, in the background, so that no visitor waits for it later."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+
+import numpy as np
+
+
+@functools.cache
+def warm_charts() -> threading.Thread:
+    """Draw a moving chart for nobody, once a process: the first one takes half a second longer, for Plotly is imported."""
+    thread = threading.Thread(target=_draw_unseen, name="warm-charts", daemon=True)
+    thread.start()
+    return thread
+
+
+def _draw_unseen() -> None:
+    charts = importlib.import_module("spd_core.figures.sinkhorn_frames")
+    frames, places = np.ones((1, 1, 1)), np.zeros(1, dtype=int)
+    figure = charts.sinkhorn_animation(frames, ["1"], positions=places, titles=[""], row_order=[0], shown=0, label="round")
+    figure.to_json()
