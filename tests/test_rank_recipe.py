@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from app_machine import FACTS
 from transformers.utils.logging import disable_progress_bar
 
 import spd_core
@@ -86,6 +87,18 @@ def test_the_command_ranks_as_the_python_function_does(
     for line, slate in zip(read(tmp_path / "out.jsonl"), datasets.load_slates(slates), strict=True):
         assert line["ranking"] == list(rank_slate(student, slate, decoder="greedy").item_ids)
         assert line["decoder"] == "greedy"
+
+
+def test_slates_larger_than_any_learned_from_are_counted_on_the_terminal(
+    flags: list[str], tiny_student: Student, slates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    for name, largest in (("small", 6), ("large", 8)):
+        facts = FACTS.model_copy(update={"largest_slate": largest})
+        folder = save_student(tiny_student, tmp_path / name, facts=facts, model_card="# Tiny")
+        command_line.main(["rank", str(slates), "--out", str(tmp_path / "o.jsonl"), *flags, "--checkpoint", str(folder)])
+    told = capsys.readouterr().out
+    assert f"warning: 2 slates have more candidates than any that {tmp_path / 'small'} learned from (6)" in told
+    assert told.count("warning") == 1
 
 
 def test_a_summary_is_printed_as_one_json_line(

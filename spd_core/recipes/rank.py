@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spd_core.checkpoints import load_student
+from spd_core.checkpoints import largest_slate, load_student
 from spd_core.datasets import read_slates, write_jsonl
 from spd_core.datasets.files import STANDARD_INPUT, write_aside
 from spd_core.decoding import find_decoder
@@ -23,6 +24,7 @@ from spd_core.pipeline import RankingResult, rank_slates
 from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
 from spd_core.recipes.progress import with_progress
 from spd_core.recipes.shards import Shard, joined_lines, this_shard
+from spd_core.slate import Slate
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,20 @@ class RankSummary:
     processes: int
     process: int
     """Which of them this one is; the first speaks to the user."""
+    larger: int
+    """Slates with more candidates than any that the checkpoint learned from."""
+    largest_learned: int | None
+    """Candidates of the largest of those; None where the checkpoint does not say."""
+
+    def __str__(self) -> str:
+        """One line for the terminal, and a second one where slates are larger than any that was learned from."""
+        told = f"ranked {self.slates} slates in {self.seconds:.1f} s with {self.checkpoint}; written to {self.out}"
+        if not self.larger:
+            return told
+        return (
+            f"{told}\nwarning: {self.larger} slates have more candidates than any that {self.checkpoint} learned from "
+            f"({self.largest_learned}); it has never seen their later positions"
+        )
 
 
 def rank_file(
@@ -71,9 +87,20 @@ def rank_file(
         raise SpdError(f"standard input cannot be shared by {shard.count} processes; give a file")
     student = load_student(checkpoint, backbone=backbone, device=shard.device, dtype=dtype)
     begin = time.monotonic()
-    results = rank_slates(student, shard.take(read_slates(slates)), decoder=decoder)
+    sizes: Counter[int] = Counter()
+    results = rank_slates(student, shard.take(_counted(read_slates(slates), sizes)), decoder=decoder)
     count = _write_shares(target, shard, with_progress(results, shard))
-    return RankSummary(count, time.monotonic() - begin, checkpoint, decoder, str(out), shard.count, shard.index)
+    largest = largest_slate(student)
+    larger = 0 if largest is None else sum(number for size, number in sizes.items() if size > largest)
+    place = (str(out), shard.count, shard.index)
+    return RankSummary(count, time.monotonic() - begin, checkpoint, decoder, *place, larger, largest)
+
+
+def _counted(slates: Iterable[Slate], sizes: Counter[int]) -> Iterator[Slate]:
+    """The same slates; how many candidates they have is counted."""
+    for slate in slates:
+        sizes[len(slate.candidates)] += 1
+        yield slate
 
 
 def _write_shares(target: Path, shard: Shard, results: Iterable[RankingResult]) -> int:
@@ -107,7 +134,4 @@ def command(
     """Rank each slate of a file with a checkpoint."""
     summary = rank_file(slates, out, checkpoint=checkpoint, decoder=decoder, backbone=backbone, device=device, dtype=dtype)
     if summary.process == 0:
-        text = (
-            f"ranked {summary.slates} slates in {summary.seconds:.1f} s with {summary.checkpoint}; written to {summary.out}"
-        )
-        typer.echo(json.dumps(asdict(summary)) if as_json else text)
+        typer.echo(json.dumps(asdict(summary)) if as_json else str(summary))
