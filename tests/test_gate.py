@@ -165,6 +165,12 @@ def test_without_clicks_the_verdict_says_what_was_not_checked(slates: list[Slate
     assert judge(slates[:20], clicked_first).clicks is not None
 
 
+def test_a_verdict_on_few_labels_says_that_they_are_few(slates: list[Slate]) -> None:
+    few, enough = (judge(slates[:count], clicked_first) for count in (19, 20))
+    assert few.cautions[0] == "whether this holds beyond these slates: 19 labels are too few, take 20"
+    assert enough.cautions == ()
+
+
 def test_no_labels_and_lone_candidates_are_no_reason_to_fail(make_slate: Callable[..., Slate]) -> None:
     assert judge([], given).reasons == ("there are no labels",)
     lone = judge([make_slate(1, f"s{k}", label=("c1",)) for k in range(30)], given)

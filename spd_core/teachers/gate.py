@@ -72,9 +72,12 @@ class GateReport:
     @property
     def cautions(self) -> tuple[str, ...]:
         """What could not be checked."""
+        told = []
+        if 0 < self.slates < MIN_CLICKED:
+            told.append(f"whether this holds beyond these slates: {self.slates} labels are too few, take {MIN_CLICKED}")
         if self.clicks is None:
-            return (f"fewer than {MIN_CLICKED} valid answers have a click to compare with: the order may mean nothing",)
-        return ()
+            told.append(f"fewer than {MIN_CLICKED} valid answers have a click to compare with: the order may mean nothing")
+        return tuple(told)
 
     def to_json(self) -> dict[str, Any]:
         """JSON object with the verdict first."""
