@@ -363,7 +363,10 @@ OPTIONS = {
         [*REMOTE, "--tokens-field", "n"],
         "remote teacher: tokens_field: input should be 'max_tokens' ",
     ),
-    "no such folder": (["--teacher", "random", "--out", "/no/such/out.jsonl"], "/no/such/out.jsonl.part-0: No such file"),
+    "no such folder": (
+        ["--teacher", "random", "--out", "/no/such/out.jsonl"],
+        "in a folder that does not exist",
+    ),
 }
 
 

@@ -171,6 +171,11 @@ def test_half_a_character_is_shown_once_it_is_whole(make_slate: MakeSlate, tiny_
     assert [event.text for event in parse_record(written, "race.json").events] == ["2", "2", "2\U0001f600>", "2\U0001f600>1"]
 
 
+def test_race_looks_where_it_shall_write_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(SpdError, match=r"race\.json: is a folder, or in a folder that does not exist"):
+        recipe.race("no-such.jsonl", tmp_path / "nowhere" / "race.json", checkpoint="nobody", teacher="nobody")
+
+
 def test_record_without_events_is_fine(make_slate: MakeSlate, tiny_student: Student) -> None:
     slate = make_slate(2)
     answer = ScriptedTeacher(["2>1"]).answer(slate)

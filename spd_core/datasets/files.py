@@ -50,6 +50,16 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
         raise SlateError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
 
 
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Raise `SlateError` if no file could be written there: a folder, or one in a folder that does not exist.
+
+    For commands that work for minutes before they write.
+    """
+    target = Path(path)
+    if target.is_dir() or not target.absolute().parent.is_dir():
+        raise SlateError(f"{target}: is a folder, or in a folder that does not exist; name a file in a folder that does")
+
+
 def write_aside(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
     """A file that appears under `path` only once all chunks are in it; after an error the old file is untouched.
 

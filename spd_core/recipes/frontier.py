@@ -18,7 +18,7 @@ import typer
 from spd_core.checkpoint_files import CONFIG_FILE, find_checkpoint
 from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates
-from spd_core.datasets.files import STANDARD_INPUT, display_name, write_aside
+from spd_core.datasets.files import STANDARD_INPUT, check_place, display_name, write_aside
 from spd_core.errors import SpdError
 from spd_core.frontier import WARMUP, Contender, Row, measurable, summarise, take_turns
 from spd_core.frontier_report import QUALITIES, FrontierReport
@@ -90,12 +90,6 @@ def run_frontier(plan: Plan, out: str | Path) -> FrontierReport:
     write_aside(out, [report.model_dump_json(indent=1).encode() + b"\n"])
     part.unlink()
     return report
-
-
-def check_place(out: Path) -> None:
-    """Raise `SpdError` if a file could not be written there, before an hour is spent on it."""
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise SpdError(f"{out}: is a folder, or in a folder that does not exist; name a file in a folder that does")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from spd_core.datasets import read_slates
-from spd_core.datasets.files import STANDARD_INPUT, display_name
+from spd_core.datasets.files import STANDARD_INPUT, check_place, display_name
 from spd_core.errors import SpdError, choices
 from spd_core.recipes import BackboneOption, DeviceOption, DtypeOption, JsonOption
 from spd_core.recipes.gate_text import format_gate
@@ -77,6 +77,7 @@ def label_file(
         SpdError: a bad line or option, an output of another command, or a teacher that fails; what is done so far stays.
     """
     target = Path(out)
+    check_place(target)
     if slates == STANDARD_INPUT:
         raise SpdError("standard input cannot be gone back to after a stop; give a file")
     if target.exists() and Path(slates).exists() and target.samefile(slates):

@@ -10,7 +10,7 @@ import typer
 
 from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates
-from spd_core.datasets.files import display_name
+from spd_core.datasets.files import check_place, display_name
 from spd_core.errors import SpdError
 from spd_core.latency import describe_machine
 from spd_core.pipeline import rank_slate
@@ -49,6 +49,7 @@ def race(
     Raises:
         SpdError: no such slate, a slate that one of them cannot rank, or a bad option.
     """
+    check_place(out)
     slate = _find_slate(slates, slate_id)
     student = load_student(checkpoint, device=device, dtype=dtype)
     writer = load_teacher(teacher, mode=mode, device=device, dtype=dtype)
