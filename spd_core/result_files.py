@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from spd_core.errors import SpdError
 
 Record = TypeVar("Record", bound=BaseModel)
+
+
+def peek(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, to tell of which command it is; empty where there is none that can be read."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def read_result(path: Path, kind: type[Record], *, again: str) -> Record:

@@ -19,7 +19,7 @@ from spd_core.capacity import BatchRate, Capacity, SolverTime
 from spd_core.datasets import write_jsonl
 from spd_core.errors import SpdError
 from spd_core.latency import STAGES, Spread
-from spd_core.recipes import bench_run
+from spd_core.recipes import bench_run, provenance
 from spd_core.recipes.bench_report import BenchReport, read_bench, read_if_bench
 from spd_core.slate import Slate
 
@@ -60,7 +60,7 @@ def test_one_command_writes_what_the_reader_gives_back_and_loads_each_model_once
 
     for name in ("load_student", "read_slates", "load_teacher"):
         counted(name)
-    monkeypatch.setattr(bench_run, "source_commit", lambda: "abc1234+")
+    monkeypatch.setattr(provenance, "source_commit", lambda: "abc1234+")
     write_jsonl(tmp_path / "in.jsonl", [make_slate(6)])
     out = tmp_path / "bench-tiny.json"
     files = [

@@ -8,7 +8,6 @@ from pages.shared import frame, measuring
 from spd_core.figures.latency import latency_waterfall
 from spd_core.latency import LatencyReport
 
-TOOLBAR = {"modeBarButtons": [["toImage"]], "displaylogo": False}
 ALT = "Waterfall of the stages of one ranking, from tokenise to assignment."
 
 
@@ -28,7 +27,7 @@ def show_stages(report: LatencyReport, *, source: str) -> None:
         st.metric("Assignment's share", f"{report.assignment_share:.2%}", width="content")
     stages = measuring.stage_times(report)
     figure = latency_waterfall(stages, bare_prefill_ms=report.bare_prefill.median_ms, dark=frame.is_dark())
-    st.plotly_chart(figure, width="stretch", config=TOOLBAR, alt=ALT)
+    st.plotly_chart(figure, width="stretch", config=frame.TOOLBAR, alt=ALT)
     st.caption(
         f"Medians of {report.total.n} runs after {report.warmup} for warm-up, whiskers to p95. Medians of stages need not "
         "add up to the median total."

@@ -116,13 +116,8 @@ def gap_frame(slate: Slate, comparison: Comparison, *, is_repaired: bool) -> pd.
     rows = []
     for index in comparison.disagreements:
         gap = int(comparison.gaps[index])
-        words = (
-            f":blue[▲\u00a0{-gap}\u00a0higher]"
-            if gap < 0
-            else f":orange[▼\u00a0{gap}\u00a0lower]"
-            if gap
-            else ":gray[= same]"
-        )
+        move = f":blue[▲ {-gap} higher]" if gap < 0 else f":orange[▼ {gap} lower]"
+        words = move.replace(" ", "\u00a0") if gap else ":gray[= same]"
         ranks = (str(comparison.teacher[index] + 1), str(comparison.student[index] + 1))
         rows.append((escaped(slate.candidates[index].title, 60), *ranks, words))
     return pd.DataFrame(rows, columns=["Candidate", column, "Student", "By the student"])
@@ -173,6 +168,16 @@ def _show_thinking(speed: SpeedUp) -> None:
     if speed.token_ms is None:
         st.caption("This teacher's time for a token could not be seen, so thinking cannot be priced.")
         return
+    tokens = pick_thinking()
+    st.metric("With thinking: computed", times(speed.after_thinking(tokens)), width="content")
+    st.caption(
+        f"Computed, not measured: ({shown_ms(speed.teacher_ms)} ms + {tokens} tokens x {shown_ms(speed.token_ms)} ms) / "
+        f"{shown_ms(speed.student_ms)} ms. What a pass of one token takes is measured."
+    )
+
+
+def pick_thinking() -> int:
+    """Thinking tokens T; one choice for all pages."""
     chosen = int(state.choose_number("thinking", 0, MOST_TOKENS, FIRST_THOUGHT))
     tokens = st.slider(
         "If it thought for T tokens first",
@@ -181,18 +186,18 @@ def _show_thinking(speed: SpeedUp) -> None:
         **state.bind("thinking", chosen),
         help="The paper's teacher took 768 passes with reasoning and 39 without, on other data and hardware.",
     )
-    state.remember("thinking", tokens)
-    st.metric("With thinking: computed", times(speed.after_thinking(tokens)), width="content")
-    st.caption(
-        f"Computed, not measured: ({shown_ms(speed.teacher_ms)} ms + {tokens} tokens x {shown_ms(speed.token_ms)} ms) / "
-        f"{shown_ms(speed.student_ms)} ms. What a pass of one token takes is measured."
-    )
+    return state.remember("thinking", tokens)
 
 
 def times(ratio: float) -> str:
     """A speed-up with two or three figures: ``41x faster``, ``4.1x faster``; below 1 the other way round, ``2.9x slower``."""
     size, word = (ratio, "faster") if ratio >= 1 else (1 / ratio, "slower")
-    return f"{size:,.0f}x {word}" if size >= 10 else f"{size:.2g}x {word}"
+    return f"{ratio_text(size)} {word}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio with two or three figures: ``41x``, ``4.1x``, ``0.35x``."""
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
 
 
 def provenance(record: RaceRecord, *, is_recorded: bool) -> str:

@@ -8,11 +8,11 @@ from typing import NoReturn
 
 import streamlit as st
 
-from pages.shared import controls, errors, evaluation_rankers, loaders, state
+from pages.shared import controls, errors, evaluation_rankers, loaders, state, stored_results
 from pages.shared.evaluating import EvaluationRun, Job
 from pages.shared.evaluation_sources import Source, pick_source, read_first, slates_of
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped, plural, shown
+from pages.shared.text import escaped, plural
 from spd_core.errors import SpdError
 from spd_core.recipes.evaluation_report import MAKE, EvaluationReport, read_if_report
 from spd_core.recipes.ranking_store import content_hash, default_folder
@@ -39,26 +39,16 @@ class Evaluated:
 
 def pick_stored() -> Evaluated | None:
     """The stored report to show; says which command makes one where there is none."""
-    found = {}
-    for path in sorted(loaders.RESULTS.glob("*.json")):
-        try:
-            report = loaders.of_file(path, read_if_report)
-        except SpdError as error:
-            errors.show(error)
-            continue
-        if report is not None:
-            found[path.name] = report
-    if not found:
-        st.info("No stored result is here. Choose **Measure now** above, or run this command; its result appears here:")
-        st.code(MAKE, language=None, wrap_lines=True)
+    picked = stored_results.pick("evaluation report", read_if_report, _menu_line, make=MAKE)
+    if picked is None:
         return None
-    chosen = state.choose("evaluation report", list(found), next(iter(found)))
-    labels = {name: f"{r.file}, n = {r.n:,}, {r.date or 'date not recorded'} ({name})" for name, r in found.items()}
-    bound = state.bind("evaluation report", chosen)
-    name = st.selectbox("Stored result", list(found), **bound, format_func=lambda name: shown(labels[name], 110), width=620)
-    name = state.remember("evaluation report", name or chosen)
-    slates, source = slates_of(found[name])
-    return Evaluated(found[name], (loaders.RESULTS / name).read_bytes(), slates, source, is_stored=True)
+    name, report = picked
+    slates, source = slates_of(report)
+    return Evaluated(report, (loaders.RESULTS / name).read_bytes(), slates, source, is_stored=True)
+
+
+def _menu_line(report: EvaluationReport, name: str) -> str:
+    return f"{report.file}, n = {report.n:,}, {report.date or 'date not recorded'} ({name})"
 
 
 def measure_now(loaded: Loaded) -> Evaluated | None:

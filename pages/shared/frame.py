@@ -16,6 +16,8 @@ from spd_core.checkpoints import UNTRAINED
 PAGE_FOLDER = Path(__file__).resolve().parents[1]
 FIRST_PAGE = "rank"
 PREFERRED = "beauty-spd"
+TOOLBAR = {"modeBarButtons": [["toImage"]], "displaylogo": False}
+"""Of Plotly's charts: a picture to save, nothing else."""
 PAPER = "Single pass decoding, arXiv 2609.01807"
 
 

@@ -25,7 +25,6 @@ ROUNDS, TEMPERATURE = "rounds", "temperature"
 OVER = (ROUNDS, TEMPERATURE)
 LARGE_RESIDUAL = 0.05
 """A row sum this far off is visible in the picture; chosen by eye."""
-TOOLBAR = {"modeBarButtons": [["toImage"]], "displaylogo": False}
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def show_animation(relaxed: Relaxed, over: str) -> None:
         label=label, dark=frame.is_dark(),
     )  # fmt: skip
     count = plural(len(relaxed.titles), "candidate")
-    st.plotly_chart(figure, width="stretch", config=TOOLBAR, alt=f"Heatmap of {count} by position, a frame a {label}.")
+    st.plotly_chart(figure, width="stretch", config=frame.TOOLBAR, alt=f"Heatmap of {count} by position, a frame a {label}.")
     st.caption(f"Probability of each position; press Play to run through the {label}s. Squares: the Hungarian ranking.")
 
 

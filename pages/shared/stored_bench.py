@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.shared import errors, frame, loaders, state
+from pages.shared import frame, loaders, stored_results
 from pages.shared.bench_stages import show_stages
-from pages.shared.comparison import FIRST_THOUGHT, MOST_TOKENS
+from pages.shared.comparison import pick_thinking
 from pages.shared.measuring import PAPER_MS
 from pages.shared.stored_bench_frames import (
     MATRICES,
@@ -25,8 +25,7 @@ from pages.shared.stored_bench_frames import (
     solver_points,
     source_line,
 )
-from pages.shared.text import plural, shown
-from spd_core.errors import SpdError
+from pages.shared.text import plural
 from spd_core.figures.bench_curves import duration_curves, rate_curve
 from spd_core.recipes.bench_report import MAKE, BenchReport, StoredCapacity, read_if_bench
 
@@ -35,32 +34,9 @@ RATE_ALT = "Line chart of slates a second over the number of slates in a batch."
 SOLVER_ALT = "Line chart of assignment time over the number of candidates, both axes logarithmic, a line a kind of matrix."
 
 
-def pick_stored() -> tuple[str, BenchReport] | None:
-    """Name and content of the stored result to show; says which command makes one where there is none."""
-    found: dict[str, BenchReport] = {}
-    for path in sorted(loaders.RESULTS.glob("*.json")):
-        try:
-            report = loaders.of_file(path, read_if_bench)
-        except SpdError as error:
-            errors.show(error)
-            continue
-        if report is not None:
-            found[path.name] = report
-    if not found:
-        st.info("No stored result is here. Choose **Measure now** above, or run this command; its result appears here:")
-        st.code(MAKE, language=None, wrap_lines=True)
-        return None
-    chosen = state.choose("bench report", list(found), next(iter(found)))
-    labels = {name: shown(menu_line(report, name), 110) for name, report in found.items()}
-    bound = state.bind("bench report", chosen)
-    name = st.selectbox("Stored result", list(found), **bound, format_func=lambda name: labels[name], width=620)
-    name = state.remember("bench report", name or chosen)
-    return name, found[name]
-
-
 def show_stored() -> None:
     """The chosen result: stages, contest, what the machine can do, the file."""
-    picked = pick_stored()
+    picked = stored_results.pick("bench report", read_if_bench, menu_line, make=MAKE)
     if picked is None:
         return
     name, report = picked
@@ -103,19 +79,6 @@ def show_contest(report: BenchReport) -> None:
         "Student and teacher took turns on the first candidates of the same slate, in the run above. Paper, A100 (other data "
         "and hardware): 3.1x without thinking, 64x with."
     )
-
-
-def pick_thinking() -> int:
-    """Thinking tokens T; the same choice as on the page of races."""
-    chosen = int(state.choose_number("thinking", 0, MOST_TOKENS, FIRST_THOUGHT))
-    tokens = st.slider(
-        "If it thought for T tokens first",
-        0,
-        MOST_TOKENS,
-        **state.bind("thinking", chosen),
-        help="The paper's teacher took 768 passes with reasoning and 39 without, on other data and hardware.",
-    )
-    return state.remember("thinking", tokens)
 
 
 def show_use(report: BenchReport, room: StoredCapacity) -> None:

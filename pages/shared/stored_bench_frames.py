@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from pages.shared.comparison import times
+from pages.shared.comparison import ratio_text, times
 from pages.shared.measuring import milliseconds
 from pages.shared.sides import KIND_TITLES, shown_ms
 from pages.shared.text import escaped, plural
@@ -62,9 +62,7 @@ def contest_points(report: BenchReport) -> list[CurvePoint]:
         own = contest.student
         points.append(CurvePoint(STUDENT, contest.candidates, own.median_ms, own.p95_ms, own.n))
         for cost in contest.teachers:
-            ratio = contest.speed_up(cost).direct
-            label = f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
-            spread = cost.total
+            label, spread = ratio_text(contest.speed_up(cost).direct), cost.total
             series = WRITERS[cost.mode]
             points.append(CurvePoint(series, contest.candidates, spread.median_ms, spread.p95_ms, spread.n, label))
     return points

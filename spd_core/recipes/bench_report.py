@@ -5,17 +5,16 @@ Records of earlier versions lack capacity, contests, and when and of what they w
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from spd_core.capacity import MATRIX_KINDS
 from spd_core.latency import STAGES, LatencyReport, Spread
 from spd_core.race import SpeedUp
-from spd_core.result_files import read_result
+from spd_core.result_files import peek, read_result
 from spd_core.teachers.autoregressive import LocalMode
 from spd_core.teachers.ordinals import AnswerKind
 
@@ -220,15 +219,7 @@ def read_if_bench(path: Path) -> BenchReport | None:
     Raises:
         SpdError: its name begins with ``bench``, or it looks like such a report, and it is damaged.
     """
-    content = _content(path)
+    content = peek(path)
     if content.get("kind") == KIND or set(content) >= TELLING:
         return read_bench(path)
     return read_bench(path) if path.name.startswith("bench") and "preset" not in content else None
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, measure_latency
 from spd_core.recipes.bench_report import KIND, VERSION
 from spd_core.recipes.bench_teacher import SIZES, Contest, race_teacher, slates_of_sizes
-from spd_core.recipes.provenance import source_commit, student_facts
+from spd_core.recipes.provenance import made_here, student_facts
 from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import load_teacher
 
@@ -103,11 +102,13 @@ def bench(
     contests: tuple[Contest, ...] = ()
     if teacher is not None:
         contests = tuple(race_teacher(student, load_teacher(teacher, **loading), raced, repeats=turns))
+    facts = student_facts(student, checkpoint)
+    made = made_here({checkpoint: facts})
     return BenchRun(
-        checkpoint=student_facts(student, checkpoint)["checkpoint"],
+        checkpoint=facts["checkpoint"],
         file=display_name(slates),
-        date=datetime.now(UTC).date().isoformat(),
-        commit=source_commit(),
+        date=made["date"],
+        commit=made["commit"],
         latency=latency,
         capacity=room,
         contests=contests,

@@ -5,7 +5,6 @@ Records of earlier versions lack slices, single slates and where they were made;
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spd_core.metrics import METRICS, MetricTable, slice_order, slices_of
 from spd_core.metrics.slices import Value
-from spd_core.result_files import read_result
+from spd_core.result_files import peek, read_result
 
 MAKE = "python -m spd_core evaluate SLATES.jsonl --checkpoint beauty-spd --out sample_data/results/evaluate-NAME.json"
 
@@ -144,11 +143,6 @@ def read_if_report(path: Path) -> EvaluationReport | None:
     Raises:
         SpdError: its name begins with ``evaluate``, or it looks like such a report, and it is damaged.
     """
-    if not path.name.startswith("evaluate"):
-        try:
-            content = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return None
-        if not isinstance(content, dict) or not set(content) >= {"decoder", "differences", "rankers"}:
-            return None
-    return read_report(path)
+    if path.name.startswith("evaluate") or set(peek(path)) >= {"decoder", "differences", "rankers"}:
+        return read_report(path)
+    return None
