@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from spd_core.checkpoint_files import CARD_FILE, CONFIG_FILE, FETCH_AGAIN, FileRecord
+from spd_core.checkpoint_files import CARD_FILE, CONFIG_FILE, FETCH_AGAIN, FileRecord, read_role
 from spd_core.errors import CheckpointError
 from spd_core.model import LoraSettings, StudentConfig
 from spd_core.prompts import Template
@@ -147,15 +147,6 @@ def settings_hash(settings: StudentConfig | TeacherSettings, template: Template,
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_role(folder: Path) -> str:
-    """Whether a checkpoint holds a `student` or a `teacher`; a student if its config cannot tell."""
-    try:
-        record = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return "student"
-    return "teacher" if isinstance(record, dict) and record.get("role") == "teacher" else "student"
-
-
 def read_config(folder: Path) -> CheckpointConfig:
     """Content of a student's `spd_config.json`, valid in itself; weights are not looked at.
 
@@ -169,6 +160,11 @@ def read_config(folder: Path) -> CheckpointConfig:
     config = _read_config(folder, CheckpointConfig)
     _check_settings(folder, config, settings_hash(config.student, config.template, config.backbone))
     return config
+
+
+def read_any_config(folder: Path) -> CheckpointConfig | TeacherCheckpointConfig:
+    """Content of the `spd_config.json` of a student or a teacher; errors as in `read_config`."""
+    return read_teacher_config(folder) if read_role(folder) == "teacher" else read_config(folder)
 
 
 def read_teacher_config(folder: Path) -> TeacherCheckpointConfig:

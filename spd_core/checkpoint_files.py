@@ -7,6 +7,7 @@ formats can run code when they are opened.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -67,15 +68,16 @@ def checkpoint_id(folder: Path) -> str:
     return folder.parent.name if folder.name == "checkpoint" and folder.parent.name else folder.name
 
 
-def find_checkpoint(checkpoint: str | Path) -> Path:
+def find_checkpoint(checkpoint: str | Path, *, role: str | None = None) -> Path:
     """Folder of a checkpoint.
 
     Args:
         checkpoint: an id under `checkpoint_roots`, or a folder: any `Path`, or text with a path separator. Text may not
             climb with ``..``, because ids also come from links.
+        role: ``student`` or ``teacher``, for the message alone; None lists both.
 
     Raises:
-        CheckpointError: no such checkpoint; the message lists the known ids.
+        CheckpointError: no such checkpoint; the message lists the known ids of that role.
     """
     text = str(checkpoint)
     is_folder = isinstance(checkpoint, Path) or "/" in text or os.sep in text
@@ -88,9 +90,20 @@ def find_checkpoint(checkpoint: str | Path) -> Path:
         return folder
     folders = checkpoint_folders()
     if text not in folders:
-        known = choices("checkpoint", text, folders) if folders else f"unknown checkpoint {text!r}; there is none yet"
+        kind = "teacher" if role == "teacher" else "checkpoint"
+        fitting = [name for name, folder in folders.items() if role in (None, read_role(folder))]
+        known = choices(kind, text, fitting) if fitting else f"unknown {kind} {text!r}; there is none yet"
         raise CheckpointError(f"{known}; `python -m spd_core train` makes one")
     return folders[text]
+
+
+def read_role(folder: Path) -> str:
+    """Whether a checkpoint holds a `student` or a `teacher`; a student if its config cannot tell."""
+    try:
+        record = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return "student"
+    return "teacher" if isinstance(record, dict) and record.get("role") == "teacher" else "student"
 
 
 def describe_file(file: Path) -> FileRecord:

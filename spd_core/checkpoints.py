@@ -20,7 +20,6 @@ from spd_core.checkpoint_config import (
     CheckpointInfo,
     TrainingFacts,
     read_config,
-    read_role,
     settings_hash,
 )
 from spd_core.errors import CheckpointError
@@ -107,7 +106,7 @@ def load_student(
         CheckpointError: anything about the checkpoint is amiss; the message says which file or key and what to do.
         BackboneError: the backbone is not on disk, or a bad device or dtype.
     """
-    folder = files.find_checkpoint(checkpoint)
+    folder = files.find_checkpoint(checkpoint, role="student")
     config = read_config(folder)
     files.check_contents(folder, _expected_files(folder, config))
     base = weights.load_adapted(
@@ -139,7 +138,7 @@ def list_checkpoints() -> list[CheckpointInfo]:
     """All students under the roots, sorted by id; a broken one is listed with its error. Weights are not read."""
     infos = []
     for checkpoint_id, folder in files.checkpoint_folders().items():
-        if read_role(folder) == "teacher":
+        if files.read_role(folder) == "teacher":
             continue
         try:
             config = read_config(folder)

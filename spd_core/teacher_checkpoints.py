@@ -14,7 +14,6 @@ from spd_core.checkpoint_config import (
     TeacherCheckpointConfig,
     TeacherSettings,
     TrainingFacts,
-    read_role,
     read_teacher_config,
     settings_hash,
 )
@@ -114,7 +113,7 @@ def load_teacher(
         BackboneError: the backbone is not on disk, or a bad device or dtype.
         SpdError: unknown mode, or the backbone has no language head.
     """
-    folder = files.find_checkpoint(checkpoint)
+    folder = files.find_checkpoint(checkpoint, role="teacher")
     config = read_teacher_config(folder)
     files.check_contents(folder, weights.listed_files(folder, config, _needed(config.teacher)))
     wish = weights.Wish(backbone, device, dtype, merge)
@@ -151,7 +150,7 @@ def list_teachers() -> list[TeacherInfo]:
     """All teachers under the roots, sorted by id; a broken one is listed with its error. Weights are not read."""
     infos = []
     for checkpoint_id, folder in files.checkpoint_folders().items():
-        if read_role(folder) != "teacher":
+        if files.read_role(folder) != "teacher":
             continue
         try:
             config = read_teacher_config(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import Counter
@@ -17,7 +18,7 @@ from spd_core.checkpoint_config import TrainingFacts, read_config, read_teacher_
 from spd_core.checkpoints import load_student, save_student
 from spd_core.datasets import load_slates, write_jsonl
 from spd_core.decoding import DECODERS
-from spd_core.errors import CheckpointError, SpdError
+from spd_core.errors import CheckpointError, SlateError, SpdError
 from spd_core.metrics import MetricCollector, MetricRow, evaluate_rankings
 from spd_core.model import Student
 from spd_core.recipes.evaluate import evaluate_file
@@ -25,13 +26,15 @@ from spd_core.recipes.evaluation import Evaluation, format_report, report_bytes
 from spd_core.recipes.evaluation_report import read_report
 from spd_core.recipes.label import label_file
 from spd_core.recipes.model_card import record_report
-from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, split_choice
+from spd_core.recipes.rankers import FORMS, Loading, build_rankers, check_rankers, checkpoint_of, split_choice
 from spd_core.recipes.ranking_store import content_hash
 from spd_core.recipes.shards import Shard
-from spd_core.slate import Slate
+from spd_core.recipes.slate_sizes import size_warnings
+from spd_core.slate import Ranking, Slate
 from spd_core.teacher_checkpoints import save_teacher
 from spd_core.teachers import TEACHERS, pointwise
 from spd_core.teachers.autoregressive import AutoregressiveTeacher
+from spd_core.teachers.given import AttributeOrder, StoredOrder
 from spd_core.teachers.language_model import LANGUAGE_MODEL_RANKERS, language_model_ranker
 
 
@@ -146,7 +149,10 @@ def test_report_is_plain_json_and_its_table_names_every_ranker(report: dict) -> 
     assert len(report_bytes(report).splitlines()) < 1000  # the long parts stand on a line each
     text = format_report(report)
     assert all(name in text for name in report["rankers"])
-    assert re.search(r"slices: hungarian +n .*\n", text)
+    assert "\nhungarian of tiny by slices:\nslice " in text
+    difference = report["differences"]["random"]["AUC"]
+    assert "\nhungarian of tiny less each other, paired over the same slates:\nranker " in text
+    assert re.search(rf"random +12 +{re.escape(format(difference['mean'], '+.4f'))} \([+-].*\), p [=<] [01]\.\d+\n", text)
     assert re.search(r"same_day_as_history = yes +6 ", text)
     assert "candidates = 6" not in text  # one slice splits nothing
     assert "n = 12" in text
@@ -156,17 +162,23 @@ def test_report_is_plain_json_and_its_table_names_every_ranker(report: dict) -> 
 BAD_RANKERS = {
     "oracle": r"unknown ranker 'oracle'; choose from brand, .*labels:FILE, .*teacher:ID:free",
     "student": r"unknown ranker 'student'",
-    "student:tiny:coin": r"unknown decoder 'coin'; choose from",
-    "teacher:tiny:wild": r"unknown decoding mode 'wild'; choose from constrained, free",
-    "teacher:nobody": r"unknown checkpoint 'nobody'",
+    "student:beauty-spd:coin": r"unknown decoder 'coin'; choose from",
+    "teacher:beauty-teacher:wild": r"unknown decoding mode 'wild'; choose from constrained, free",
+    "teacher:nobody": r"unknown teacher 'nobody'; choose from beauty-teacher; ",
+    "student:nobody": r"unknown checkpoint 'nobody'; choose from beauty-spd, .*",
+    "teacher:beauty-spd": r"checkpoint 'beauty-spd' is a student, which writes no rankings; choose a teacher",
+    "student:beauty-teacher": r"checkpoint 'beauty-teacher' is a teacher, which writes rankings and has no score matrix",
+    "by:": r"unknown ranker 'by:'; choose from .*by:ATTRIBUTE",
     "first_token": r"unknown ranker 'first_token'; choose from .*first_token:ID",
-    "pointwise:nobody": r"unknown checkpoint 'nobody'",
+    "pointwise:nobody": r"unknown teacher 'nobody'",
     "labels:nowhere.jsonl": r"data file 'nowhere\.jsonl' is neither here nor in",
 }
 
 
 @pytest.mark.parametrize("name", BAD_RANKERS)
 def test_a_ranker_that_cannot_be_is_named(name: str) -> None:
+    with pytest.raises(SpdError, match=BAD_RANKERS[name]):
+        check_rankers([name])
     with pytest.raises(SpdError, match=BAD_RANKERS[name]):
         build_rankers([name], Loading(device="cpu"))
 
@@ -184,7 +196,7 @@ def test_every_floor_can_stand_in_a_table(slate_file: str) -> None:
     assert set(TEACHERS) < set(FORMS)
     assert report["decoder"] == next(iter(TEACHERS))
     assert (report["checkpoint"], report["answers"], report["provenance"]) == (None, {}, {})
-    assert format_report(report).startswith("reference on slates.jsonl: n = 12")
+    assert format_report(report).startswith("8 rankers on slates.jsonl: n = 12")
 
 
 def test_teachers_students_labels_and_floors_stand_in_one_table(contest: dict, tiny_teacher_dir: Path) -> None:
@@ -253,8 +265,49 @@ def test_a_slate_without_a_line_in_the_label_file_is_named(slate_file: str, tmp_
     label_file(slate_file, tmp_path / "few.jsonl", teacher="random", limit=3)
     names = [f"labels:{tmp_path / 'few.jsonl'}"]
     with pytest.raises(SpdError, match=r"few\.jsonl: has no label of slate 's3'; label the whole file, or use --limit"):
-        evaluate_file(slate_file, rankers=names)
+        evaluate_file(slate_file, rankers=[*names, "teacher:zero-shot"], loading=Loading(backbone="no-such-backbone"))
     assert evaluate_file(slate_file, rankers=names, limit=3)["n"] == 3
+
+
+def test_rankings_that_come_with_the_slates_can_be_measured(make_slate: Callable[..., Slate], tmp_path: Path) -> None:
+    ranks = (3, 1, 2)
+    slates = [make_slate(3, f"s{k}", label=("c2",)) for k in range(4)]
+    ranked = [
+        dataclasses.replace(
+            slate,
+            candidates=tuple(
+                dataclasses.replace(candidate, rating=5.0, extra={"first": rank})
+                for candidate, rank in zip(slate.candidates, ranks, strict=True)
+            ),
+            teacher=Ranking("sage", ("c3", "c2", "c1")),
+        )
+        for slate in slates
+    ]
+    write_jsonl(tmp_path / "ranked.jsonl", ranked)
+    names = ["by:first", "by:rating", "stored", "input_order"]
+    found = evaluate_file(str(tmp_path / "ranked.jsonl"), rankers=names)["rankers"]
+    assert [found[name]["MRR"]["mean"] for name in names] == [1.0, 0.5, 0.5, 0.5]
+    assert AttributeOrder("first").rank(ranked[0]).permutation == ("c2", "c3", "c1")
+    assert StoredOrder().rank(ranked[0]).permutation == ("c3", "c2", "c1")
+    for ranker, message in (
+        (StoredOrder(), "slate 's0': stores no teacher's ranking; leave out the ranker 'stored'"),
+        (AttributeOrder("first"), "slate 's0': candidate 'c1' has first None; the ranker 'by:first' needs a number of every"),
+        (AttributeOrder("title"), "slate 's0': candidate 'c1' has title '.*'; the ranker 'by:title' needs a number"),
+    ):
+        with pytest.raises(SlateError, match=message):
+            ranker.rank(slates[0])
+
+
+def test_slates_larger_than_any_learned_from_are_told(
+    tiny_student: Student, slate_file: str, loading: Loading, tmp_path: Path
+) -> None:
+    facts = TrainingFacts(teacher="t", data={}, seed=0, slates=1, steps=1, minutes=0.1, largest_slate=5)
+    folder = save_student(tiny_student, tmp_path / "small", facts=facts, model_card="# small")
+    told = "12 slates have more candidates than any that small learned from (5); it has never seen their later positions"
+    for names in ({"checkpoint": str(folder)}, {"rankers": ["random", f"student:{folder}"]}):
+        assert told in evaluate_file(slate_file, loading=loading, **names)["warnings"]
+    assert not size_warnings([folder], {5: 7})
+    assert size_warnings([folder, "zero-shot"], {6: 1}) == [told.replace("12 slates have", "1 slate has")]
 
 
 def test_names_of_rankers_are_taken_apart() -> None:
@@ -270,7 +323,7 @@ def test_the_command_prints_the_table_and_writes_the_report(
     out = tmp_path / "report.json"
     words = ["evaluate", slate_file, "--ranker", "random", "--ranker", "input_order", "--limit", "6", "--out", str(out)]
     assert command_line.main(words) == 0
-    assert capsys.readouterr().out.startswith("random on slates.jsonl: n = 6")
+    assert capsys.readouterr().out.startswith("2 rankers on slates.jsonl: n = 6")
     whole = json.loads(out.read_text())
     assert whole["n"] == len(whole["per_slate"]["slate_ids"]) == 6
     assert command_line.main([*words, "--no-rows"]) == 0

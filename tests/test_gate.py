@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from spd_core.errors import SlateError
+from spd_core.recipes.gate_text import format_gate
 from spd_core.slate import Slate
 from spd_core.teachers.gate import GateCollector, GateReport
 from spd_core.teachers.labelling import Label
@@ -167,8 +168,18 @@ def test_without_clicks_the_verdict_says_what_was_not_checked(slates: list[Slate
 
 def test_a_verdict_on_few_labels_says_that_they_are_few(slates: list[Slate]) -> None:
     few, enough = (judge(slates[:count], clicked_first) for count in (19, 20))
-    assert few.cautions[0] == "whether this holds beyond these slates: 19 labels are too few, take 20"
+    assert few.cautions[0] == "whether this holds beyond these slates: 19 of at least 20 labels"
     assert enough.cautions == ()
+    assert (few.verdict, enough.verdict) == ("undecided", "passed")
+    biased = judge(slates[:19], given)
+    assert biased.reasons  # it is told, but not as a verdict
+    assert (biased.verdict, judge(slates, given).verdict, judge([], given).verdict) == ("undecided", "refused", "refused")
+    assert [next(format_gate(report.to_json())) for report in (few, enough, biased, judge(slates, given))] == [
+        "gate: undecided, 19 labels cannot tell; train takes these labels",
+        "gate: passed",
+        "gate: undecided, 19 labels cannot tell; train takes these labels only with --ungated",
+        "gate: REFUSED; train takes these labels only with --ungated",
+    ]
 
 
 def test_no_labels_and_lone_candidates_are_no_reason_to_fail(make_slate: Callable[..., Slate]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from fake_endpoint import says, serving
 from spd_core import __main__ as command_line
 from spd_core.datasets import write_jsonl
 from spd_core.errors import SpdError
+from spd_core.recipes import progress
 from spd_core.recipes.label import label_file
 from spd_core.recipes.label_files import LabelFiles
 from spd_core.recipes.progress import duration_text, progress_text
@@ -26,6 +29,7 @@ from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import load_teacher
 from spd_core.teachers import TEACHERS
 from spd_core.teachers.answers import TeacherAnswer, judged
+from spd_core.words import plural
 
 ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = 4
@@ -126,9 +130,14 @@ def test_a_packed_output_has_its_files_beside_it(
 
 
 def test_a_run_cut_anywhere_ends_in_the_same_files(
-    slates: Path, ask: Callable[[BatchWriter], BatchWriter], whole: dict[str, bytes], tmp_path: Path
+    slates: Path,
+    ask: Callable[[BatchWriter], BatchWriter],
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also within a line, within the settings, and after everything is labelled and nothing is joined."""
+    caplog.set_level(logging.INFO, logger="spd_core")
     out, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part-0"
     ask(BatchWriter(fails_at="s29"))
     with pytest.raises(SpdError, match=r"slate 's29': the teacher is gone"):
@@ -138,9 +147,13 @@ def test_a_run_cut_anywhere_ends_in_the_same_files(
     for size in [0, 1, *range(300, len(full), 997), len(full) - 1, len(full)]:
         part.write_bytes(full[:size])
         writer = ask(BatchWriter())
+        caplog.clear()
         run(slates, out)
         assert {name: (tmp_path / name).read_bytes() for name in whole} == whole, f"cut after byte {size}"
-        kept = max(full[:size].count(b"\n") - 1, 0) // TOGETHER * TOGETHER
+        left = max(full[:size].count(b"\n") - 1, 0)
+        kept = left // TOGETHER * TOGETHER
+        dropped = f"{kept} of {plural(left, 'label')} kept; the rest were in an unfinished batch of {TOGETHER}"
+        assert caplog.messages == ([dropped] if left > kept else [])
         assert writer.asked == [f"s{k}" for k in range(kept, COUNT)]
         assert not part.exists()
         for name in whole:
@@ -390,9 +403,9 @@ def test_counting_teachers_label_what_they_were_fitted_on(
 ) -> None:
     assert command_line.main(["label", str(slates), "--teacher", name, "--out", str(tmp_path / "out.jsonl")]) == 0
     shown = capsys.readouterr().out
-    assert f"30 slates are labelled by {name}, 30 of them now" in shown
+    assert f"30 slates labelled by {name}, 30 of them now" in shown
     assert "gate: REFUSED; train takes these labels only with --ungated" in shown
-    assert "refused because   position bias: the teacher follows the input order" in shown  # all scores are equal
+    assert "speaks against    position bias: the teacher follows the input order" in shown  # all scores are equal
     assert {line["mode"] for line in read(tmp_path / "out.jsonl")} == {"computed"}
     (fitted,) = read(tmp_path / "out.jsonl")[0]["provenance"]["fitted_on"]
     assert fitted == "in.jsonl"
@@ -523,8 +536,34 @@ def test_two_launched_processes_write_the_file_of_one(slates: Path, tmp_path: Pa
 
 def test_progress_tells_rate_and_time_left() -> None:
     assert progress_text(30, 10.0) == "30 slates, 3.0 a second"
-    assert progress_text(30, 10.0, done=70, total=1000) == "100 of 1000 slates, 3.0 a second, 5 min left"
+    assert progress_text(30, 10.0, done=70, total=1000) == "100 of 1,000 slates, 3.0 a second, 5 min left"
+    assert progress_text(1, 10.0) == "1 slate, 0.1 a second"
+    assert progress_text(0, 0.0, total=24, since=22.0) == "0 of 24 slates, none yet in 22 s"
+    assert progress_text(12, 20.0, total=24, since=5.0) == "12 of 24 slates, 0.6 a second, 15 s left"
     assert [duration_text(seconds) for seconds in (0, 89, 90, 5399, 12600)] == ["0 s", "89 s", "2 min", "90 min", "3.5 h"]
+
+
+def test_progress_is_told_while_the_next_result_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    is_told = threading.Event()
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.001)
+
+    def echo(text: str, **_: object) -> None:
+        told.append(text)
+        if text.startswith("2 of 3 slates, "):
+            is_told.set()
+
+    def results() -> Iterator[int]:
+        yield from (1, 2)  # at once; the third one waits until something is said of them
+        assert is_told.wait(timeout=20)
+        yield 3
+
+    monkeypatch.setattr(progress.typer, "echo", echo)
+    assert list(progress.with_progress(results(), Shard(0, 1, "cpu"), total=3)) == [1, 2, 3]
+    assert told[-1].startswith("2 of 3 slates, ") or told[-1].startswith("3 of 3 slates, ")
+    silent = threading.active_count()
+    assert list(progress.with_progress(iter([1]), Shard(1, 2, "cpu"))) == [1]
+    assert threading.active_count() == silent  # other processes tell nothing
 
 
 def test_every_counting_teacher_can_label(slates: Path) -> None:

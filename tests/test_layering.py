@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
-    {"slate", "json_values", "errors"},
+    {"slate", "json_values", "errors", "words"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text", "result_files"},
     {"backbone", "heads", "head_attention", "tokenization", "datasets", "order_sensitivity", "sinkhorn_flips", "layer_probe"},
     {"model", "loss", "teachers", "prompt_view", "layer_states", "diagnosis", "explanations", "ablation"},

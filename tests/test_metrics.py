@@ -301,7 +301,7 @@ class TestTable:
         assert [line.split(":")[0] for line in table.warnings()[1:]] == [
             "2 slates left out (no_relevant)",
             "2 slates left out (all_relevant)",
-            "1 slates left out (no_gain)",
+            "1 slate left out (no_gain)",
         ]
 
     def test_a_recall_that_cannot_be_other_than_1_is_flagged(self, slates: list[Slate]) -> None:

@@ -18,7 +18,22 @@ def test_what_is_written_is_read_back(order: list[int]) -> None:
     assert (parsed.kind, list(parsed.order), parsed.problems) == ("ok", order, ())
 
 
-@pytest.mark.parametrize("text", ["2>3>1", " 2 > 3 > 1 ", "[2] > [3] > [1]", "2, 3, 1", "2 3 1.", "2\n3\n1", "[2, 3, 1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2>3>1",
+        " 2 > 3 > 1 ",
+        "[2] > [3] > [1]",
+        "2, 3, 1",
+        "2 3 1.",
+        "2\n3\n1",
+        "[2, 3, 1]",
+        "\uff12\uff1e\uff13\uff1e\uff11",  # full-width
+        "```\n2 > 3 > 1\n```",
+        " ```text\n2 > 3 > 1```\n",
+        "<think>1</think>\n```\n2, 3, 1\n```",
+    ],
+)
 def test_ways_to_write_the_same_ranking(text: str) -> None:
     assert parse_answer(text, 3).order == (1, 2, 0)
     assert not parse_answer(text, 3).is_repaired
@@ -35,6 +50,9 @@ def test_ways_to_write_the_same_ranking(text: str) -> None:
         ("The best is 3, then 1.", 3, "format", (2, 0, 1)),
         ("", 2, "format", (0, 1)),
         ("2 > 1 >", 2, "format", (1, 0)),
+        ("My order: ```\n2 > 1\n```", 2, "format", (1, 0)),
+        ("```\n2 > 1\n", 2, "format", (1, 0)),
+        ("```\n2 > 1\n```\n```\n1 > 2\n```", 2, "format", (1, 0)),
         ("1.5 > 2", 2, "format", (0, 1)),
         ("\u0662 > \u0661", 2, "format", (0, 1)),
         ("9999999999999999999999 > 1", 2, "format", (0, 1)),

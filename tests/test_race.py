@@ -176,6 +176,20 @@ def test_race_looks_where_it_shall_write_before_anything_is_read(tmp_path: Path)
         recipe.race("no-such.jsonl", tmp_path / "nowhere" / "race.json", checkpoint="nobody", teacher="nobody")
 
 
+def test_race_knows_a_teacher_from_a_student_before_anything_is_read(
+    ready: None, tiny_teacher_dir: Path, tmp_path: Path
+) -> None:
+    for names, message in (
+        ({"checkpoint": "tiny-spd", "teacher": "nobody"}, "unknown teacher 'nobody'"),
+        ({"checkpoint": "tiny-spd", "teacher": "tiny-spd"}, "is a student, which writes no rankings; choose a teacher"),
+        ({"checkpoint": str(tiny_teacher_dir), "teacher": "any"}, "is a teacher, which writes rankings and has no score"),
+        ({"checkpoint": "tiny-spd", "teacher": str(tiny_teacher_dir), "mode": "wild"}, "unknown decoding mode 'wild'"),
+        ({"checkpoint": "tiny-spd", "teacher": str(tiny_teacher_dir), "decoder": "coin"}, "unknown decoder 'coin'"),
+    ):
+        with pytest.raises(SpdError, match=message):
+            recipe.race("no-such.jsonl", tmp_path / "race.json", **names)
+
+
 def test_record_without_events_is_fine(make_slate: MakeSlate, tiny_student: Student) -> None:
     slate = make_slate(2)
     answer = ScriptedTeacher(["2>1"]).answer(slate)
@@ -250,13 +264,16 @@ def test_record_with_nan_is_not_written(make_slate: MakeSlate, tiny_student: Stu
 
 
 def test_command_records_a_race_that_can_be_read(
-    ready: None, make_slate: MakeSlate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ready: None, make_slate: MakeSlate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     slates, out = tmp_path / "slates.jsonl", tmp_path / "race-a.json"
     slates.write_text("\n".join(json.dumps(make_slate(n, f"s{n}").to_json()) for n in (2, 3)))
     teacher = ScriptedTeacher(pieces_of("3>1>2"))
     monkeypatch.setattr(recipe, "load_teacher", lambda name, **options: teacher)
+    monkeypatch.setattr(recipe, "check_rankers", lambda names: None)
+    monkeypatch.setattr(recipe, "size_warnings", lambda checkpoints, sizes: [f"{len(list(checkpoints))} for {dict(sizes)}"])
     record = recipe.race(slates, out, checkpoint="tiny-spd", teacher="any", slate_id="s3")
+    assert caplog.messages == ["2 for {3: 1}"]
     assert read_record(out) == record
     assert record.answer.permutation == ("c3", "c1", "c2")
     assert record.machine["threads"] > 0

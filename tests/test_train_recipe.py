@@ -20,7 +20,7 @@ from spd_core.datasets import load_slates, write_jsonl
 from spd_core.errors import TrainingError
 from spd_core.pipeline import rank_slate
 from spd_core.recipes.preset import Preset, data_file, preset_names
-from spd_core.recipes.run_report import largest_slate
+from spd_core.recipes.run_report import largest_trained
 from spd_core.recipes.train import train_preset
 from spd_core.recipes.training_data import read_training_set
 from spd_core.slate import Ranking, Slate
@@ -103,8 +103,8 @@ def test_a_slate_larger_than_any_seen_in_training_is_ranked_with_a_warning(
 def test_slates_that_are_filled_up_count_as_k_candidates(preset: Preset, make_slate: Callable[..., Slate]) -> None:
     wide = preset.model_copy(update={"train_settings": preset.train_settings.model_copy(update={"extend_share": 0.1})})
     slates = (make_slate(5),)
-    assert largest_slate(wide, TrainingSet(slates, rank=lambda slate: Ranking("any", slate.item_ids))) == 50
-    assert largest_slate(wide, TrainingSet(slates)) == largest_slate(preset, TrainingSet(slates)) == 5
+    assert largest_trained(wide, TrainingSet(slates, rank=lambda slate: Ranking("any", slate.item_ids))) == 50
+    assert largest_trained(wide, TrainingSet(slates)) == largest_trained(preset, TrainingSet(slates)) == 5
 
 
 def test_frozen_backbone_trains_the_head_alone(preset: Preset, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ TWO_PROCESSES = """
 import sys, torch
 from pathlib import Path
 from spd_core.recipes.preset import Preset
-from spd_core.recipes.run_report import largest_slate
+from spd_core.recipes.run_report import largest_trained
 from spd_core.recipes.train import train_preset
 from spd_core.heads import SelfAttentionHead
 SelfAttentionHead.__init__.__kwdefaults__["dropout"] = 0.0  # draws differ with the shape of a batch

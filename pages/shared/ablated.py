@@ -12,11 +12,12 @@ import streamlit as st
 from pages.shared import frame
 from pages.shared.ablation_findings import Findings
 from pages.shared.ablation_tables import figure_source, figure_table, paper_table, point_titles, short
-from pages.shared.text import escaped, plural, shown
+from pages.shared.text import escaped, shown
 from spd_core.ablation import FACTORS, CellResult, Point, cell_name, cube_frame, curve_frame, paper_frame, point_frame
 from spd_core.ablation.frames import PAPER_SOURCE
 from spd_core.figures.ablation import curve_chart, interval_chart, shared_domain
 from spd_core.recipes.ablation_plan import AblationPlan
+from spd_core.words import plural
 
 FOLDER = Path(__file__).resolve().parents[2] / "sample_data" / "results" / "ablation"
 PLAN = "beauty-cube"

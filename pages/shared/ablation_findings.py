@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.shared import frame, state
 from pages.shared.ablation_tables import Results, difference_text
-from pages.shared.text import escaped, message, plural
+from pages.shared.text import escaped, message
 from spd_core.ablation import (
     DECODERS_KEPT,
     Effect,
@@ -27,6 +27,7 @@ from spd_core.ablation.frames import same_slates
 from spd_core.ablation.words import contrast_label, contrast_title, interaction_title
 from spd_core.figures.file_view import differences_chart
 from spd_core.metrics import Difference, paired_difference
+from spd_core.words import plural
 
 
 @dataclass(frozen=True)

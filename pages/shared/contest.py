@@ -11,10 +11,11 @@ from pages.shared import comparison, errors, loaders, sides, state, teachers
 from pages.shared.loaders import Loaded
 from pages.shared.race import Race, Replay, View
 from pages.shared.teachers import Choice
-from pages.shared.text import message, plural, shown
+from pages.shared.text import message, shown
 from spd_core.errors import SpdError
 from spd_core.race_record import RaceRecord, record_bytes
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 POLL_S = 0.25
 """Between two looks at a race: often enough for a clock, seldom enough for ten visitors."""

@@ -9,12 +9,13 @@ import streamlit as st
 
 from pages.shared import errors, frame, loaders, state
 from pages.shared.loaders import Loaded, slate_digest
-from pages.shared.text import message, plural, shown
+from pages.shared.text import message, shown
 from spd_core.datasets import parse_upload
 from spd_core.decoding import DECODERS
 from spd_core.errors import SlateError, SpdError
 from spd_core.figures.layers import LAYERS
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 SHELF_TITLES = {
     "demo": "Hand-picked shoppers",

@@ -21,10 +21,11 @@ from pages.shared.report_frames import (
     title,
     verdict_line,
 )
-from pages.shared.text import escaped, message, plural, shown
+from pages.shared.text import escaped, message, shown
 from spd_core.diagnosis import COMPARED, does_it_matter, read_report
 from spd_core.errors import SpdError
 from spd_core.figures.file_view import differences_chart, rank_shares_chart
+from spd_core.words import plural
 
 RESULTS = Path(__file__).resolve().parents[2] / "sample_data" / "results"
 COMMAND = "python -m spd_core diagnose SLATES.jsonl --checkpoint {name} --out sample_data/results/diagnose-{name}.json"

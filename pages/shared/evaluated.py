@@ -20,12 +20,13 @@ from pages.shared.evaluated_frames import (
     source_line,
 )
 from pages.shared.evaluation_rankers import ranker_title
-from pages.shared.text import escaped, message, plural, shown
+from pages.shared.text import escaped, message, shown
 from spd_core.figures.file_view import differences_chart
 from spd_core.figures.labels import row_index
 from spd_core.figures.metric_bars import SELECTION, metric_bars
 from spd_core.metrics import METRICS
 from spd_core.recipes.evaluation_report import EvaluationReport
+from spd_core.words import plural
 
 FEW = 20
 """Slates below which a slice's interval says little."""

@@ -11,10 +11,11 @@ import pandas as pd
 
 from pages.shared.evaluation_rankers import ranker_title
 from pages.shared.rankings import neutral
-from pages.shared.text import escaped, plural, shown
+from pages.shared.text import escaped, shown
 from spd_core.figures.metric_bars import Bar
 from spd_core.metrics import EXCLUSIONS, METRICS
 from spd_core.recipes.evaluation_report import EvaluationReport, Figure
+from spd_core.words import plural
 
 ATTRIBUTE_TITLES = {
     "candidates": "Number of candidates (N)",

@@ -11,9 +11,10 @@ import streamlit as st
 from pages.shared import controls, loaders, state
 from pages.shared.evaluation_rankers import ranker_title, student_of
 from pages.shared.evaluation_sources import Source
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.recipes.evaluation_report import EvaluationReport, PerSlate
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 FIRST_LINES = 10
 """Slates shown at once; the table below has all."""

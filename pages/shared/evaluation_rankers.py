@@ -15,7 +15,17 @@ from spd_core.errors import SpdError
 from spd_core.recipes.evaluation_report import EvaluationReport
 from spd_core.recipes.provenance import student_facts
 from spd_core.recipes.ranker_kinds import Ranker, StudentRanker, TeacherRanker
-from spd_core.recipes.rankers import LABELS, STUDENT, TEACHER, ranker_of_teacher, split_choice
+from spd_core.recipes.rankers import (
+    BY,
+    LABELS,
+    STORED,
+    STUDENT,
+    TEACHER,
+    Loading,
+    other_ranker,
+    ranker_of_teacher,
+    split_choice,
+)
 from spd_core.slate import Slate
 from spd_core.teachers import TEACHERS
 from spd_core.teachers.autoregressive import MODES
@@ -24,7 +34,12 @@ from spd_core.teachers.language_model import LANGUAGE_MODEL_RANKERS
 DEFAULT = ("reference", "tfidf", "random")
 """Rankers without a language model that stand beside a student at first."""
 ONE_PASS = {"first_token": "first letter (FIRST)", "pointwise": "yes/no (pointwise)"}
-FLOOR_TITLES = {"tfidf": "TF-IDF of titles", "cooccurrence": "Bought together", "input_order": "Order given"}
+FLOOR_TITLES = {
+    "tfidf": "TF-IDF of titles",
+    "cooccurrence": "Bought together",
+    "input_order": "Order given",
+    "stored": "Stored in the slates",
+}
 
 
 def pick_rankers(loaded: Loaded) -> list[str]:
@@ -51,7 +66,7 @@ def ranker_names() -> list[str]:
     for teacher in teachers:
         names += [f"{TEACHER}:{teacher}", f"{TEACHER}:{teacher}:free"]
         names += [f"{form}:{teacher}" for form in LANGUAGE_MODEL_RANKERS]
-    return [*names, *TEACHERS]
+    return [*names, *TEACHERS, STORED]
 
 
 def default_rankers(loaded: Loaded, names: Sequence[str]) -> list[str]:
@@ -79,6 +94,8 @@ def build(names: Sequence[str], seen: Iterable[Slate]) -> list[Ranker]:
         if form == STUDENT:
             checkpoint, decoder = split_choice(rest)
             students.setdefault(checkpoint, {})[name] = decoder or next(iter(DECODERS))
+        elif name == STORED:
+            others.append(other_ranker(name, Loading()))
         elif name in TEACHERS:
             known = list(seen) if known is None else known
             others.append(TeacherRanker((name,), TEACHERS[name](known, [])))
@@ -110,6 +127,8 @@ def ranker_title(name: str, report: EvaluationReport | None = None) -> str:
         return f"{shown(checkpoint, 40)} teacher, {mode or next(iter(MODES))}"
     if form in ONE_PASS and rest:
         return f"{shown(rest, 40)}, {ONE_PASS[form]}"
+    if form == BY and rest:
+        return f"by {shown(rest, 40)}"
     if form == LABELS and rest:
         return f"labels of {shown(rest.rsplit('/', 1)[-1], 40)}"
     return FLOOR_TITLES.get(name, decoder_title(shown(name, 60)))

@@ -12,11 +12,12 @@ from pages.shared import controls, errors, evaluation_rankers, loaders, state, s
 from pages.shared.evaluating import EvaluationRun, Job
 from pages.shared.evaluation_sources import Source, pick_source, read_first, slates_of
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped, plural
+from pages.shared.text import escaped
 from spd_core.errors import SpdError
 from spd_core.recipes.evaluation_report import MAKE, EvaluationReport, read_if_report
 from spd_core.recipes.ranking_store import content_hash, default_folder
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 POLL_S = 0.4
 """Between two looks at a run."""

@@ -10,11 +10,12 @@ import streamlit as st
 
 from pages.shared import controls, errors, frame, state
 from pages.shared.measuring import milliseconds
-from pages.shared.text import escaped, message, plural, shown
+from pages.shared.text import escaped, message, shown
 from spd_core.errors import SpdError
 from spd_core.figures.frontier import FrontierPoint, frontier_chart, frontier_frame
 from spd_core.frontier_report import QUALITIES, Family, FrontierReport, RankerResult, read_report
 from spd_core.metrics import EXCLUSIONS
+from spd_core.words import plural
 
 RESULTS = Path(__file__).resolve().parents[2] / "sample_data" / "results"
 COMMAND = (

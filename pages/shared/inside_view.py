@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pages.shared import controls, frame, loaders, state
 from pages.shared.loaders import Loaded
 from pages.shared.rankings import positions
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.figures.layer_curves import layer_curve, layer_frame
 from spd_core.figures.readout_points import point_frame, readout_points
 from spd_core.figures.share_heatmap import share_heatmap
@@ -23,6 +23,7 @@ from spd_core.inside import Inside, mean_cosines, mean_norms, project
 from spd_core.layer_probe import KNOWS, first_to_know
 from spd_core.pipeline import RankingResult
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 HEAD, ROLLOUT, READOUTS, LAYERS = "head", "rollout", "readouts", "layers"
 VIEWS = {HEAD: "Where the head looks", ROLLOUT: "Where readouts come from", READOUTS: "Readouts", LAYERS: "Layers"}

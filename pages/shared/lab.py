@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages.shared import frame, state
 from pages.shared.controls import DECODER_TITLES
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.decoding import to_positions
 from spd_core.decoding.comparison import DecodedOrder, compare_decoders
 from spd_core.decoding.forced_ranks import (
@@ -38,6 +38,7 @@ from spd_core.figures.decoder_grid import decoder_grid
 from spd_core.metrics import METRICS, exclusion, kendall_tau, slate_metrics
 from spd_core.pipeline import RankingResult
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 SHOWN_METRICS = ("AUC", "Recall@1", "NDCG@10")
 COLORS = {FIRM: "green", LEANING: "gray", COIN_TOSS: "orange"}

@@ -12,12 +12,13 @@ import streamlit as st
 
 from pages.shared import frame, state
 from pages.shared.rankings import positions
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.figures.heatmap import SELECTION, score_heatmap
 from spd_core.figures.labels import row_index
 from spd_core.figures.layers import LAYERS, MatrixViews, leading_share
 from spd_core.pipeline import RankingResult
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 LARGE_RESIDUAL = 0.05
 """A row sum this far off is visible in the picture; chosen by eye."""

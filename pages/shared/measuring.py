@@ -10,10 +10,11 @@ import pandas as pd
 
 from pages.shared import loaders
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped, plural
+from pages.shared.text import escaped
 from spd_core.figures.latency import StageTime
 from spd_core.latency import LatencyReport, Spread
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 WARMUP = 3
 STEP = 2

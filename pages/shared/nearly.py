@@ -8,9 +8,10 @@ import streamlit as st
 
 from pages.shared import controls, frame
 from pages.shared.lab import Lab
-from pages.shared.text import ordinal, plural
+from pages.shared.text import ordinal
 from spd_core.decoding.near_optimal import NearOptimal, near_optimal
 from spd_core.figures.near_optimal import reachable_chart
+from spd_core.words import plural
 
 ODDS = ("2", "5", "20")
 LIMIT = 200

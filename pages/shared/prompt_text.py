@@ -13,12 +13,13 @@ import streamlit as st
 
 from pages.shared import frame
 from pages.shared.loaders import Loaded
-from pages.shared.text import escaped, plural, shown
+from pages.shared.text import escaped, shown
 from spd_core.figures.token_ruler import CUT_DRAWN, TokenRow, token_ruler
 from spd_core.model import Student
 from spd_core.prompt_view import PieceView, PromptView
 from spd_core.slate import Slate
 from spd_core.suspicious_text import MEANINGS
+from spd_core.words import plural
 
 COLORS = ("blue", "green", "violet", "orange")
 """Grounds of the candidates in turn; the label at the line's start says which one it is."""

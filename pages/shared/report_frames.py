@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from pages.shared.controls import DECODER_TITLES
-from pages.shared.text import plural
 from spd_core.diagnosis import COMPARED, WORDS
+from spd_core.words import plural
 
 HEALTH_TITLES = {
     "raw_share": "Energy in one singular value, raw",

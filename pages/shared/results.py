@@ -9,11 +9,12 @@ import streamlit as st
 
 from pages.shared import frame
 from pages.shared.rankings import Line, as_csv, as_json, positions
-from pages.shared.text import escaped, message, ordinal, plural, shown
+from pages.shared.text import escaped, message, ordinal, shown
 from spd_core.decoding.health import ONE_SCORE
 from spd_core.figures.orderings import slope_chart
 from spd_core.pipeline import RankingResult
 from spd_core.slate import Item, Slate
+from spd_core.words import plural
 
 CUT_WARNING = "descriptions were cut"
 """What the pipeline says of texts beyond the cap."""

@@ -12,9 +12,10 @@ import streamlit as st
 from pages.shared import frame, state
 from pages.shared.inside_view import NOT_WHY, Opened
 from pages.shared.loaders import inference_gate, slate_digest
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.attention_rollout import CANDIDATE, FIRST, HISTORY, QUERY, WORDING, Group, Rollout, roll_out, sampled_layers
 from spd_core.figures.share_heatmap import share_heatmap
+from spd_core.words import plural
 
 STEPS = {"1": "All", "2": "Every 2nd", "4": "Every 4th"}
 KEPT = 8

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from pages.shared import frame, state
 from pages.shared.loaders import Loaded, inference_gate, slate_digest
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.figures.rank_spread import rank_spread_chart, rank_spread_frame
 from spd_core.latency import encode_slate
 from spd_core.order_sensitivity import DuplicateGroup, OrderSensitivity, draw_orders, reordered
 from spd_core.pipeline import score_slates
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 SHUFFLES = ("5", "10", "20")
 USUAL_SHUFFLES = "10"

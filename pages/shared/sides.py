@@ -9,10 +9,11 @@ import streamlit as st
 
 from pages.shared.measuring import milliseconds
 from pages.shared.race import View
-from pages.shared.text import escaped, plural, shown
+from pages.shared.text import escaped, shown
 from spd_core.race import Piece, marked_answer, written_count
 from spd_core.slate import Slate
 from spd_core.teachers.answers import TeacherAnswer
+from spd_core.words import plural
 
 FIRST_LINES = 20
 """Lines of a side shown at once; the rest waits in an expander."""

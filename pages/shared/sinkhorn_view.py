@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from pages.shared import frame
 from pages.shared.rankings import positions
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.figures.sinkhorn_curves import certainty_chart, flip_chart, residual_chart
 from spd_core.figures.sinkhorn_frames import frame_rounds, sinkhorn_animation
 from spd_core.pipeline import RankingResult
 from spd_core.sinkhorn import sinkhorn_path
 from spd_core.sinkhorn_flips import CONVERGED, TemperatureSweep, most_likely, row_entropy
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 ROUNDS, TEMPERATURE = "rounds", "temperature"
 OVER = (ROUNDS, TEMPERATURE)

@@ -25,9 +25,9 @@ from pages.shared.stored_bench_frames import (
     solver_points,
     source_line,
 )
-from pages.shared.text import plural
 from spd_core.figures.bench_curves import duration_curves, rate_curve
 from spd_core.recipes.bench_report import MAKE, BenchReport, StoredCapacity, read_if_bench
+from spd_core.words import plural
 
 CONTEST_ALT = "Line chart of milliseconds over the number of candidates on a log axis: student, teacher constrained and free."
 RATE_ALT = "Line chart of slates a second over the number of slates in a batch."

@@ -7,10 +7,11 @@ import pandas as pd
 from pages.shared.comparison import ratio_text, times
 from pages.shared.measuring import milliseconds
 from pages.shared.sides import KIND_TITLES, shown_ms
-from pages.shared.text import escaped, plural
+from pages.shared.text import escaped
 from spd_core.capacity import MATRIX_KINDS
 from spd_core.figures.bench_curves import CurvePoint, Rate
 from spd_core.recipes.bench_report import BenchReport, StoredContest, StoredCost, StoredSpread
+from spd_core.words import plural
 
 STUDENT = "student, one pass"
 WRITERS = {"constrained": "teacher, constrained", "free": "teacher, free"}

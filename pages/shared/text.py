@@ -50,8 +50,3 @@ def ordinal(place: int) -> str:
     """``1st``, ``2nd``, ``3rd``, ``11th`` for a place counted from 1."""
     ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{ending}"
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 candidate``, ``2 candidates``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

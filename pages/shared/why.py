@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from pages.shared import frame, shuffling, state
 from pages.shared.loaders import Loaded, slate_digest
-from pages.shared.text import escaped, ordinal, plural, shown
+from pages.shared.text import escaped, ordinal, shown
 from spd_core.decoding.forced_ranks import COIN_TOSS, FIRM, sureness
 from spd_core.explanations import Change, Effect, SwapGain, as_read, leave_one_out, swap_gain
 from spd_core.figures.changes import changes_chart
 from spd_core.figures.orderings import slope_chart
 from spd_core.pipeline import RankingResult
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 PARTS = {
     "user": ("history", "query", "query word"),

@@ -16,6 +16,7 @@ from spd_core.errors import SpdError, choices
 from spd_core.metrics.bootstrap import Difference, Interval, mean_interval, paired_difference
 from spd_core.metrics.per_slate import ndcg_at, pair_auc, positions_of, recall_at, reciprocal_rank
 from spd_core.slate import Ranking, Slate
+from spd_core.words import plural
 
 METRICS = ("AUC", "Recall@1", "Recall@10", "NDCG@1", "NDCG@10", "MRR")
 RECALL_DEPTHS = {"Recall@1": 1, "Recall@10": 10}
@@ -54,7 +55,9 @@ class MetricTable:
         """
         if not self.slate_ids:
             counts = ", ".join(f"{reason}: {len(ids)}" for reason, ids in self.excluded.items())
-            raise SpdError(f"no slate can be measured ({counts}); give slates with a label on some of their candidates")
+            raise SpdError(
+                f"no slate can be measured ({counts}); give slates of at least two candidates with a label on some, not all"
+            )
         return {metric: mean_interval(values, seed=seed) for metric, values in self.values.items()}
 
     def warnings(self) -> list[str]:
@@ -65,7 +68,9 @@ class MetricTable:
             for metric, count in self.trivial.items()
         ]
         return lines + [
-            f"{len(ids)} slates left out ({reason}): {EXCLUSIONS[reason]}" for reason, ids in self.excluded.items() if ids
+            f"{plural(len(ids), 'slate')} left out ({reason}): {EXCLUSIONS[reason]}"
+            for reason, ids in self.excluded.items()
+            if ids
         ]
 
     def compare(self, other: MetricTable, metric: str, *, seed: int = 0) -> Difference:

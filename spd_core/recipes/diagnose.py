@@ -29,6 +29,7 @@ from spd_core.recipes.progress import with_progress
 from spd_core.recipes.provenance import made_here, model_facts
 from spd_core.recipes.shards import Shard, interleaved, this_shard
 from spd_core.slate import Slate
+from spd_core.words import plural
 
 T = TypeVar("T")
 SHUFFLES = 6
@@ -92,7 +93,7 @@ def gather(figures: MatrixFigures, shard: Shard) -> None:
 def _orders(slates: list[Slate], student: Student, scorer: Scorer, shard: Shard, *, shuffles: int) -> dict[str, Any] | None:
     """Figures of the shuffles and copies of these slates, over all processes; None if no process has a slate."""
     if shard.is_main and slates:
-        typer.echo(f"now {len(slates)} slates in {shuffles + 1} orders each", err=True)
+        typer.echo(f"now {plural(len(slates), 'slate')} in {shuffles + 1} orders each", err=True)
     results = list(with_progress(measure_orders(slates, scorer, student.template, shuffles=shuffles), shard))
     copies = list(with_progress(measure_copies(slates, scorer, most=student.config.positions), shard))
     results = list(interleaved(_shares(results, shard)))
@@ -135,7 +136,8 @@ def _about(slates: str, checkpoint: str, student: Student) -> dict[str, Any]:
 def format_report(report: Mapping[str, Any]) -> str:
     """The report as tables for the terminal."""
     size = report["candidates"]
-    head = f"{report['checkpoint']} on {report['file']}: {report['slates']} slates, {size['p50']:g} candidates in the median"
+    counted = plural(report["slates"], "slate")
+    head = f"{report['checkpoint']} on {report['file']}: {counted}, {size['p50']:g} candidates in the median"
     parts = [[head], [does_it_matter(report)], _health_lines(report["health"]), _ranker_lines(report["rankers"])]
     parts += [_quality_lines(report["rankers"]), _firmness_lines(report["firmness"]), _order_lines(report["orders"])]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
@@ -197,7 +199,7 @@ def _firmness_lines(firmness: Mapping[str, Any]) -> list[str]:
 def _order_lines(orders: Mapping[str, Any] | None) -> list[str]:
     if orders is None:
         return []
-    lines = [f"{orders['slates']} slates in {orders['shuffles']} random orders each"]
+    lines = [f"{plural(orders['slates'], 'slate')} in {orders['shuffles']} random orders each"]
     for name, values in orders.items():
         if isinstance(values, Mapping) and "low" in values:
             lines.append(f"{name:<22}{values['mean']:>9.3f} ({values['low']:.3f} to {values['high']:.3f})")

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ import typer
 
 from spd_core.checkpoint_files import find_checkpoint
 from spd_core.datasets import read_slates
-from spd_core.datasets.files import write_aside
+from spd_core.datasets.files import STANDARD_INPUT, write_aside
 from spd_core.decoding import DECODERS, find_decoder
 from spd_core.errors import SpdError
 from spd_core.recipes import BackboneOption, DeviceOption, DtypeOption, JsonOption
@@ -26,9 +27,19 @@ from spd_core.recipes.evaluation import Evaluation, format_report, make_report, 
 from spd_core.recipes.model_card import record_report
 from spd_core.recipes.progress import with_progress
 from spd_core.recipes.ranker_kinds import Ranked, Ranker, provenance_of
-from spd_core.recipes.rankers import FORMS, Loading, build_rankers, checkpoint_of, student_ranker
+from spd_core.recipes.rankers import (
+    FORMS,
+    STUDENT,
+    Loading,
+    build_rankers,
+    check_labels,
+    check_rankers,
+    checkpoint_of,
+    student_ranker,
+)
 from spd_core.recipes.ranking_store import default_folder, open_store, with_store
 from spd_core.recipes.shards import this_shard
+from spd_core.recipes.slate_sizes import counted, size_warnings
 from spd_core.slate import Slate
 from spd_core.teachers.labelling import TOGETHER
 
@@ -67,18 +78,22 @@ def evaluate_file(
     """
     for name in decoders:
         find_decoder(name)
+    check_rankers([*([] if checkpoint is None else [f"{STUDENT}:{checkpoint}"]), *rankers])
     if checkpoint is None and not rankers:
         raise SpdError("nothing to measure: name a student with --checkpoint, or a --ranker")
     loading = loading or Loading()
     shard = this_shard(loading.device)
     loading = dataclasses.replace(loading, device=shard.device, fit=loading.fit or [slates])
+    if slates != STANDARD_INPUT:  # which cannot be read twice
+        check_labels(rankers, itertools.islice(read_slates(slates), limit))
     contestants: list[Ranker] = []
     if checkpoint is not None:
         contestants.append(student_ranker(checkpoint, {name: name for name in decoders}, loading))
     contestants += build_rankers(rankers, loading)
     names = list(dict.fromkeys([*(decoders if checkpoint is not None else ()), *rankers]))
     evaluation = Evaluation.of(names)
-    share = shard.take(itertools.islice(read_slates(slates), limit))
+    sizes: Counter[int] = Counter()
+    share = shard.take(counted(itertools.islice(read_slates(slates), limit), sizes))
     with open_store(cache, contestants) as store:
         for slate, ranked in with_progress(rank_together(with_store(contestants, store), share), shard):
             evaluation.add(slate, ranked)
@@ -86,7 +101,10 @@ def evaluate_file(
             logger.info("%d of %d model results were there already (%s)", store.reused, store.reused + store.made, store.file)
     evaluation.gather(shard)
     subject = checkpoint if checkpoint is not None else checkpoint_of(names[0])
-    return make_report(evaluation, names[0], provenance_of(contestants), slates=slates, checkpoint=subject)
+    report = make_report(evaluation, names[0], provenance_of(contestants), slates=slates, checkpoint=subject)
+    asked = [subject, *map(checkpoint_of, rankers)]
+    report["warnings"] += size_warnings([name for name in asked if name is not None], sizes)
+    return report
 
 
 def rank_together(

@@ -21,6 +21,7 @@ from spd_core.recipes.ranking_store import content_hash
 from spd_core.recipes.shards import Shard, interleaved
 from spd_core.slate import Slate
 from spd_core.teachers.ordinals import KINDS
+from spd_core.words import plural
 
 GROUP_KEYS = ("same_day_as_history",)
 """Attributes that split the main ranker's figures in model cards too."""
@@ -166,21 +167,37 @@ def intervals_of(table: MetricTable) -> dict[str, dict[str, float]]:
 
 def format_report(report: Mapping[str, Any]) -> str:
     """The report as tables for the terminal."""
-    metrics = list(report["metrics"])
-    subject = report["checkpoint"] or report["decoder"]
-    lines = [f"{subject} on {report['file']}: n = {report['n']}, 95 % bootstrap intervals", ""]
+    metrics, main = list(report["metrics"]), report["decoder"]
+    subject = f" of {report['checkpoint']}" if report["checkpoint"] else ""
+    title = f"{plural(len(report['rankers']), 'ranker')} on {report['file']}: n = {report['n']}, 95 % bootstrap intervals"
     splits = {attribute: rows for attribute, rows in report["slices"].items() if len(rows) > 1}
-    slices = {f"{key} = {value}": rows[report["decoder"]] for key, found in splits.items() for value, rows in found.items()}
+    slices = {f"{key} = {value}": rows[main] for key, found in splits.items() for value, rows in found.items()}
     width = max(20, 2 + max(len(name) for name in [*report["rankers"], *slices]))
-    lines += _metric_lines("ranker", report["rankers"], metrics, width)
+    lines = [title, "", *_metric_lines("ranker", report["rankers"], metrics, width)]
+    if report["differences"]:
+        lines += ["", f"{main}{subject} less each other, paired over the same slates:"]
+        lines += _difference_lines(report["differences"], width)
     if slices:
-        lines += ["", *_metric_lines(f"slices: {report['decoder']}"[: width - 1], slices, metrics, width)]
+        lines += ["", f"{main}{subject} by slices:", *_metric_lines("slice", slices, metrics, width)]
     if report["answers"]:
         lines += ["", f"{'answers as written':<{width}}{'n':>8}{'valid':>10}" + "".join(f"{kind:>14}" for kind in KINDS)]
     for name, row in report["answers"].items():
         counts = "".join(f"{row['kinds'][kind]:>14}" for kind in KINDS)
         lines.append(f"{name:<{width}}{row['n']:>8}{row['valid_rate']:>10.1%}" + counts)
     return "\n".join([*lines, "", *report["warnings"]]).rstrip()
+
+
+def _difference_lines(rows: Mapping[str, Any], width: int) -> Iterator[str]:
+    metrics = list(next(iter(rows.values())))
+    yield f"{'ranker':<{width}}{'n':>8}" + "".join(f"{metric:>40}" for metric in metrics)
+    for name, row in rows.items():
+        cells = (f"{d['mean']:+.4f} ({d['low']:+.3f} to {d['high']:+.3f}), p {p_text(d['p_value'])}" for d in row.values())
+        yield f"{name:<{width}}{row[metrics[0]]['n']:>8}" + "".join(f"{cell:>40}" for cell in cells)
+
+
+def p_text(p_value: float) -> str:
+    """A p-value behind its letter: ``= 0.031``, ``< 0.001``."""
+    return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
 
 
 def _metric_lines(title: str, rows: Mapping[str, Any], metrics: Sequence[str], width: int) -> Iterator[str]:

@@ -31,6 +31,7 @@ from spd_core.recipes.provenance import source_commit
 from spd_core.recipes.shards import Shard
 from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import ZERO_SHOT
+from spd_core.words import plural
 
 DTYPES = ("float32", "bfloat16")
 LIMIT = 200
@@ -194,7 +195,9 @@ def format_report(report: FrontierReport) -> str:
         lines.append(f"{ranker.name:<{width}}{quality}{ranker.median_ms:>12.2f}{ranker.p95_ms:>12.2f}{ranker.ratio:>9.3g}")
     lines += ["", f"x: times as long as {report.fastest_student}, median over slates"]
     lines += [f"left out: {name}: {reason}" for name, reason in report.left_out.items()]
-    return "\n".join([*lines, *(f"{count} slates left out ({reason})" for reason, count in report.excluded.items())])
+    return "\n".join(
+        [*lines, *(f"{plural(count, 'slate')} left out ({reason})" for reason, count in report.excluded.items())]
+    )
 
 
 def command(

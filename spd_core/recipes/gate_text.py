@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from spd_core.words import plural
+
 
 def format_gate(verdict: Mapping[str, Any]) -> Iterator[str]:
     """Lines of a verdict, see `GateReport.to_json`: the verdict, its figures, then what speaks against the labels.
@@ -12,7 +14,11 @@ def format_gate(verdict: Mapping[str, Any]) -> Iterator[str]:
     Args:
         verdict: as it stands in ``LABELS.gate.json``.
     """
-    yield f"gate: {'passed' if verdict['passed'] else 'REFUSED; train takes these labels only with --ungated'}"
+    taken = "train takes these labels" if verdict["passed"] else "train takes these labels only with --ungated"
+    if verdict.get("verdict") == "undecided":
+        yield f"gate: undecided, {plural(verdict['slates'], 'label')} cannot tell; {taken}"
+    else:
+        yield f"gate: {'passed' if verdict['passed'] else f'REFUSED; {taken}'}"
     kinds = ", ".join(f"{kind} {count}" for kind, count in verdict["kinds"].items())
     yield f"  valid as written  {verdict['valid_rate']:.1%} of {verdict['slates']} answers ({kinds})"
     clicks, order, twins = (verdict[name] for name in ("clicks", "input_order", "twins"))
@@ -29,7 +35,7 @@ def format_gate(verdict: Mapping[str, Any]) -> Iterator[str]:
             f"  equal candidates  {twins['pairs']} pairs, {twins['mean_gap']:.1f} candidates between the two "
             f"({twins['chance_gap']:.1f} by chance), the earlier one first in {twins['earlier_first_share']:.0%}"
         )
-    yield from (f"  refused because   {reason}" for reason in verdict["reasons"])
+    yield from (f"  speaks against    {reason}" for reason in verdict["reasons"])
     yield from (f"  not checked       {caution}" for caution in verdict["cautions"])
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +27,14 @@ from spd_core.recipes.label_files import LabelFiles, append_labels, file_hash, o
 from spd_core.recipes.progress import with_progress
 from spd_core.recipes.rankers import Loading
 from spd_core.recipes.shards import Shard, this_shard
+from spd_core.recipes.slate_sizes import counted, size_warnings
 from spd_core.recipes.source_teachers import REMOTE, TEACHER_FORMS, SourceTeacher, find_teacher
 from spd_core.slate import Slate
 from spd_core.teachers.gate import GateCollector
 from spd_core.teachers.labelling import label_slates, read_labels
+from spd_core.words import plural
+
+logger = logging.getLogger(__name__)
 
 LEAVABLE = ("thinking", "temperature")
 """Fields that a remote teacher sends unless told not to, and that some servers and models refuse."""
@@ -48,6 +54,8 @@ class LabelSummary:
     out: str
     gate: Mapping[str, Any]
     """Verdict of the gate."""
+    warnings: tuple[str, ...]
+    """What a reader of the labels should know."""
     process: int
     """Which process this is; the first speaks to the user."""
 
@@ -82,11 +90,16 @@ def label_file(
         raise SpdError("standard input cannot be gone back to after a stop; give a file")
     if target.exists() and Path(slates).exists() and target.samefile(slates):
         raise SpdError(f"{out}: is the input; write the labels to another file")
-    total = sum(1 for _ in first_slates(slates, limit))  # a bad line is found now, not after hours
+    sizes: Counter[int] = Counter()
+    total = sum(1 for _ in counted(first_slates(slates, limit), sizes))  # a bad line is found now, not after hours
     loading = loading or Loading()
     shard = this_shard(loading.device)
     loading = replace(loading, device=shard.device, fit=loading.fit or [slates])
     source = find_teacher(teacher, mode=mode, remote=remote or {}, loading=loading)
+    warnings = size_warnings([] if source.checkpoint is None else [source.checkpoint], sizes)
+    if shard.is_main:
+        for line in warnings:
+            logger.warning("%s", line)
     settings = run_settings(slates, limit, source, shard)
     files = LabelFiles(target, shard)
     begin, labelled = time.monotonic(), 0
@@ -100,7 +113,8 @@ def label_file(
     if shard.is_main:
         files.remove_parts()
     gate = files.verdict(settings) or {}
-    return LabelSummary(total, labelled, time.monotonic() - begin, source.teacher.name, str(out), gate, shard.index)
+    name, seconds = source.teacher.name, time.monotonic() - begin
+    return LabelSummary(total, labelled, seconds, name, str(out), gate, tuple(warnings), shard.index)
 
 
 def label_share(
@@ -215,5 +229,5 @@ def unsent(fields: Iterable[str], thinking: bool | None) -> dict[str, None]:
 def format_summary(summary: LabelSummary) -> str:
     """What was done, and the gate's verdict, for the terminal."""
     now = f"{summary.labelled} of them now in {summary.seconds:.1f} s"
-    done = f"{summary.slates} slates are labelled by {summary.teacher}, {now}; written to {summary.out}"
-    return "\n".join([done, *format_gate(summary.gate)])
+    done = f"{plural(summary.slates, 'slate')} labelled by {summary.teacher}, {now}; written to {summary.out}"
+    return "\n".join([done, *(f"warning: {line}" for line in summary.warnings), *format_gate(summary.gate)])

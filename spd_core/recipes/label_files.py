@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from spd_core.datasets.jsonl import write_jsonl
 from spd_core.errors import SpdError
 from spd_core.recipes.shards import Shard, joined_lines
 from spd_core.teachers.labelling import COST, Label
+from spd_core.words import plural
+
+logger = logging.getLogger(__name__)
 
 SETTINGS = "settings"
 LABELS_SHA256 = "labels_sha256"
@@ -116,7 +120,9 @@ def open_part(part: Path, settings: Mapping[str, Any], *, together: int, total: 
         found = changes(record_of(opening).get(SETTINGS, {}), settings)
         if found:
             raise SpdError(f"{part}: was begun with other settings ({found}); repeat that command, or delete the file")
-        kept, end = kept_lines(stream, len(opening), together=together, total=total)
+        count, kept, end = kept_lines(stream, len(opening), together=together, total=total)
+        if kept < count:
+            logger.info("%d of %s kept; the rest were in an unfinished batch of %d", kept, plural(count, "label"), together)
         stream.truncate(end)
         yield stream, kept
 
@@ -131,8 +137,8 @@ def append_labels(stream: IO[bytes], labels: Iterable[Label]) -> int:
     return count
 
 
-def kept_lines(stream: IO[bytes], start: int, *, together: int, total: int) -> tuple[int, int]:
-    """(labels to keep, byte at which they end) of an open part whose labels begin at `start`; see `open_part`."""
+def kept_lines(stream: IO[bytes], start: int, *, together: int, total: int) -> tuple[int, int, int]:
+    """(labels, labels to keep, byte at which those end) of an open part whose labels begin at `start`; see `open_part`."""
     count, offset, kept, end = 0, start, 0, start
     for line in stream:
         if not line.endswith(b"\n") or "slate_id" not in record_of(line):
@@ -140,7 +146,7 @@ def kept_lines(stream: IO[bytes], start: int, *, together: int, total: int) -> t
         count, offset = count + 1, offset + len(line)
         if count % together == 0 or count == total:
             kept, end = count, offset
-    return kept, end
+    return count, kept, end
 
 
 def record_of(line: bytes) -> dict[str, Any]:

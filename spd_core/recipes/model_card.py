@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from spd_core.checkpoint_config import (
-    CheckpointConfig,
     TeacherCheckpointConfig,
     TeacherSettings,
     TrainingFacts,
-    read_config,
-    read_role,
-    read_teacher_config,
+    read_any_config,
 )
 from spd_core.checkpoint_files import CARD_FILE, CONFIG_FILE
 from spd_core.datasets.files import write_aside
@@ -44,8 +41,7 @@ def record_report(folder: Path, report: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: the checkpoint is damaged, or untrained.
     """
-    config: CheckpointConfig | TeacherCheckpointConfig
-    config = read_teacher_config(folder) if read_role(folder) == "teacher" else read_config(folder)
+    config = read_any_config(folder)
     if config.training is None:
         raise CheckpointError(f"checkpoint {folder.name!r} is untrained; there is no model card to write figures into")
     kept = ("decoder", "n", "metrics", "rankers", "differences", "groups", "provenance")

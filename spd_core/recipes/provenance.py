@@ -36,13 +36,13 @@ def teacher_facts(teacher: AutoregressiveTeacher, checkpoint: str) -> dict[str, 
     facts = model_facts(teacher.backbone, teacher.template) | {"backbone_fingerprint": teacher.backbone.fingerprint}
     if checkpoint == ZERO_SHOT:
         return {"checkpoint": ZERO_SHOT, "fingerprint": teacher.backbone.fingerprint} | facts
-    config = read_teacher_config(find_checkpoint(checkpoint))
+    config = read_teacher_config(find_checkpoint(checkpoint, role="teacher"))
     return {"checkpoint": teacher.name, "fingerprint": _fingerprint(config)} | facts
 
 
 def student_facts(student: Student, checkpoint: str) -> dict[str, Any]:
     """What a student's score matrices depend on; its fingerprint covers settings and weights."""
-    config = read_config(find_checkpoint(checkpoint))
+    config = read_config(find_checkpoint(checkpoint, role="student"))
     facts = model_facts(student.backbone, student.template) | {"backbone_fingerprint": student.backbone.fingerprint}
     return {"checkpoint": config.id, "fingerprint": _fingerprint(config)} | facts
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -11,15 +13,21 @@ import typer
 from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates
 from spd_core.datasets.files import check_place, display_name
+from spd_core.decoding import find_decoder
 from spd_core.errors import SpdError
 from spd_core.latency import describe_machine
 from spd_core.pipeline import rank_slate
 from spd_core.race import compare_rankings, timing_of
 from spd_core.race_record import RaceRecord, new_record, write_record
 from spd_core.recipes import CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.rankers import STUDENT, TEACHER, check_mode, check_rankers
+from spd_core.recipes.slate_sizes import size_warnings
 from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import load_teacher
 from spd_core.teachers.answers import TokenEvent
+from spd_core.words import plural
+
+logger = logging.getLogger(__name__)
 
 WARMUP_CANDIDATES = 2
 
@@ -50,9 +58,14 @@ def race(
         SpdError: no such slate, a slate that one of them cannot rank, or a bad option.
     """
     check_place(out)
+    find_decoder(decoder)
+    check_rankers([f"{STUDENT}:{checkpoint}", f"{TEACHER}:{teacher}"])  # a wrong name is told before a model is loaded
+    check_mode(mode)
     slate = _find_slate(slates, slate_id)
     student = load_student(checkpoint, device=device, dtype=dtype)
     writer = load_teacher(teacher, mode=mode, device=device, dtype=dtype)
+    for line in size_warnings([checkpoint, teacher], Counter([len(slate.candidates)])):
+        logger.warning("%s", line)
     short = Slate("warm-up", slate.user, slate.candidates[:WARMUP_CANDIDATES])
     rank_slate(student, slate, decoder=decoder)  # first passes compile kernels and fill caches; they are not shown
     writer.answer(short)
@@ -115,6 +128,6 @@ def command(
     facts = summary_of(record)
     text = (
         f"slate {facts['slate_id']}: student {facts['student_ms']} ms in 1 pass, teacher {facts['teacher_ms']} ms in "
-        f"{facts['passes']} passes ({facts['kind']}), {facts['speed_up']} times slower; written to {out}"
+        f"{plural(record.answer.passes, 'pass')} ({facts['kind']}), {facts['speed_up']} times slower; written to {out}"
     )
     typer.echo(json.dumps(facts | {"out": str(out)}) if as_json else text)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spd_core.checkpoints import largest_slate, load_student
+from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates, write_jsonl
 from spd_core.datasets.files import STANDARD_INPUT, write_aside
 from spd_core.decoding import find_decoder
@@ -24,7 +24,8 @@ from spd_core.pipeline import RankingResult, rank_slates
 from spd_core.recipes import BackboneOption, CheckpointOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
 from spd_core.recipes.progress import with_progress
 from spd_core.recipes.shards import Shard, joined_lines, this_shard
-from spd_core.slate import Slate
+from spd_core.recipes.slate_sizes import counted, larger_than, largest_learned, size_warnings
+from spd_core.words import plural
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,14 @@ class RankSummary:
     """Slates with more candidates than any that the checkpoint learned from."""
     largest_learned: int | None
     """Candidates of the largest of those; None where the checkpoint does not say."""
+    warnings: tuple[str, ...]
+    """What a reader of the rankings should know."""
 
     def __str__(self) -> str:
-        """One line for the terminal, and a second one where slates are larger than any that was learned from."""
-        told = f"ranked {self.slates} slates in {self.seconds:.1f} s with {self.checkpoint}; written to {self.out}"
-        if not self.larger:
-            return told
-        return (
-            f"{told}\nwarning: {self.larger} slates have more candidates than any that {self.checkpoint} learned from "
-            f"({self.largest_learned}); it has never seen their later positions"
-        )
+        """One line for the terminal, and one for each warning."""
+        slates = plural(self.slates, "slate")
+        told = f"ranked {slates} in {self.seconds:.1f} s with {self.checkpoint}; written to {self.out}"
+        return "\n".join([told, *(f"warning: {line}" for line in self.warnings)])
 
 
 def rank_file(
@@ -88,19 +87,12 @@ def rank_file(
     student = load_student(checkpoint, backbone=backbone, device=shard.device, dtype=dtype)
     begin = time.monotonic()
     sizes: Counter[int] = Counter()
-    results = rank_slates(student, shard.take(_counted(read_slates(slates), sizes)), decoder=decoder)
+    results = rank_slates(student, shard.take(counted(read_slates(slates), sizes)), decoder=decoder)
     count = _write_shares(target, shard, with_progress(results, shard))
-    largest = largest_slate(student)
-    larger = 0 if largest is None else sum(number for size, number in sizes.items() if size > largest)
+    largest = largest_learned(checkpoint)
+    told = (larger_than(largest, sizes), largest, tuple(size_warnings([checkpoint], sizes)))
     place = (str(out), shard.count, shard.index)
-    return RankSummary(count, time.monotonic() - begin, checkpoint, decoder, *place, larger, largest)
-
-
-def _counted(slates: Iterable[Slate], sizes: Counter[int]) -> Iterator[Slate]:
-    """The same slates; how many candidates they have is counted."""
-    for slate in slates:
-        sizes[len(slate.candidates)] += 1
-        yield slate
+    return RankSummary(count, time.monotonic() - begin, checkpoint, decoder, *place, *told)
 
 
 def _write_shares(target: Path, shard: Shard, results: Iterable[RankingResult]) -> int:

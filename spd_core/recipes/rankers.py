@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from spd_core.checkpoint_config import read_config, read_teacher_config
+from spd_core.checkpoint_files import find_checkpoint
 from spd_core.checkpoints import load_student
 from spd_core.datasets import read_slates
 from spd_core.decoding import DECODERS, find_decoder
@@ -13,15 +15,19 @@ from spd_core.recipes.preset import data_file
 from spd_core.recipes.provenance import student_facts, teacher_facts
 from spd_core.recipes.ranker_kinds import LabelRanker, Ranker, StudentRanker, TeacherRanker, WritingRanker
 from spd_core.recipes.training_data import read_items
+from spd_core.slate import Slate
 from spd_core.teacher_checkpoints import ZERO_SHOT, load_teacher, zero_shot_teacher
 from spd_core.teachers import TEACHERS, Teacher
 from spd_core.teachers.autoregressive import MODES, AutoregressiveTeacher
+from spd_core.teachers.given import AttributeOrder, StoredOrder
 from spd_core.teachers.labelling import LabelBook
 from spd_core.teachers.language_model import LANGUAGE_MODEL_RANKERS, language_model_ranker
 
-STUDENT, TEACHER, LABELS = "student", "teacher", "labels"
+STUDENT, TEACHER, LABELS, STORED, BY = "student", "teacher", "labels", "stored", "by"
 FORMS = (
     *TEACHERS,
+    STORED,
+    f"{BY}:ATTRIBUTE",
     "student:ID",
     "student:ID:DECODER",
     "teacher:ID",
@@ -29,7 +35,10 @@ FORMS = (
     *(f"{name}:ID" for name in LANGUAGE_MODEL_RANKERS),
     "labels:FILE",
 )
-"""Every form that a ranker's name can have; the ID of a teacher, `first_token` or `pointwise` may be `zero-shot`."""
+"""Every form that a ranker's name can have; the ID of a teacher, `first_token` or `pointwise` may be `zero-shot`.
+
+`stored` is the ranking that stands in each slate, `by:ATTRIBUTE` the order of a number that each candidate carries.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,23 +60,51 @@ def build_rankers(names: Sequence[str], loading: Loading) -> list[Ranker]:
     Raises:
         SpdError: a name of no known form, an unknown checkpoint, decoder or mode, or a missing file.
     """
+    check_rankers(names)
     students: dict[str, dict[str, str]] = {}
     floors, others = [], []
     for name in dict.fromkeys(names):
         form, _, rest = name.partition(":")
         if form == STUDENT and rest:
             checkpoint, decoder = split_choice(rest)
-            find_decoder(decoder or next(iter(DECODERS)))
             students.setdefault(checkpoint, {})[name] = decoder or next(iter(DECODERS))
-        elif form in (TEACHER, LABELS, *LANGUAGE_MODEL_RANKERS) and rest:
+        elif name == STORED or (form in (TEACHER, LABELS, BY, *LANGUAGE_MODEL_RANKERS) and rest):
             others.append(name)
-        elif name in TEACHERS:
-            floors.append(name)
         else:
-            raise SpdError(choices("ranker", name, FORMS))
+            floors.append(name)
     rankers: list[Ranker] = [student_ranker(checkpoint, chosen, loading) for checkpoint, chosen in students.items()]
     rankers += [other_ranker(name, loading) for name in others]
     return rankers + [TeacherRanker((name,), teacher) for name, teacher in fit_floors(floors, loading).items()]
+
+
+def check_rankers(names: Iterable[str]) -> None:
+    """Raise `SpdError` where `build_rankers` would, as far as that can be told before a model is loaded."""
+    for name in names:
+        form, _, rest = name.partition(":")
+        if name in TEACHERS or name == STORED or (form == BY and rest):
+            continue
+        if form not in (STUDENT, TEACHER, LABELS, *LANGUAGE_MODEL_RANKERS) or not rest:
+            raise SpdError(choices("ranker", name, FORMS))
+        if form == LABELS:
+            data_file(rest)
+            continue
+        checkpoint, choice = split_choice(rest) if form in (STUDENT, TEACHER) else (rest, None)
+        if form == STUDENT:
+            find_decoder(choice or next(iter(DECODERS)))
+            read_config(find_checkpoint(checkpoint, role=STUDENT))
+        elif checkpoint != ZERO_SHOT:
+            read_teacher_config(find_checkpoint(checkpoint, role=TEACHER))
+        if form == TEACHER:
+            check_mode(choice)
+
+
+def check_labels(names: Iterable[str], slates: Iterable[Slate]) -> None:
+    """Raise `SpdError` if a label file among the rankers lacks a slate; `slates` are read only where there is one."""
+    books = [other_ranker(name, Loading()) for name in names if name.partition(":")[0] == LABELS]
+    if books:
+        for slate in slates:
+            for book in books:
+                list(book.rank_all([slate]))
 
 
 def student_ranker(checkpoint: str, decoders: Mapping[str, str], loading: Loading) -> StudentRanker:
@@ -77,8 +114,11 @@ def student_ranker(checkpoint: str, decoders: Mapping[str, str], loading: Loadin
 
 
 def other_ranker(name: str, loading: Loading) -> Ranker:
-    """Ranker of ``labels:FILE``, ``teacher:ID``, ``teacher:ID:MODE``, ``first_token:ID`` or ``pointwise:ID``."""
+    """Ranker of ``stored``, ``by:ATTRIBUTE``, ``labels:FILE``, ``teacher:ID``, ``teacher:ID:MODE``, ``first_token:ID`` or
+    ``pointwise:ID``."""
     form, _, rest = name.partition(":")
+    if form in (STORED, BY):
+        return TeacherRanker((name,), AttributeOrder(rest) if rest else StoredOrder())
     if form == LABELS:
         book = LabelBook.read([data_file(rest)])
         return LabelRanker((name,), book, {"teacher": ", ".join(book.teachers)})
@@ -107,11 +147,16 @@ def autoregressive_teacher(checkpoint: str, mode: str, loading: Loading) -> Auto
     Raises:
         SpdError: unknown checkpoint or mode.
     """
-    if mode not in MODES:
-        raise SpdError(choices("decoding mode", mode, MODES))
+    check_mode(mode)
     if checkpoint == ZERO_SHOT:
         return zero_shot_teacher(loading.backbone, mode=mode, device=loading.device, dtype=loading.dtype)
     return load_teacher(checkpoint, mode=mode, backbone=loading.backbone, device=loading.device, dtype=loading.dtype)
+
+
+def check_mode(mode: str | None) -> None:
+    """Raise `SpdError` if an autoregressive teacher has no such mode; None is the usual one."""
+    if mode is not None and mode not in MODES:
+        raise SpdError(choices("decoding mode", mode, MODES))
 
 
 def checkpoint_of(name: str) -> str | None:

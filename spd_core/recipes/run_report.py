@@ -7,6 +7,7 @@ from typing import Any
 
 from spd_core.checkpoint_config import TrainingFacts
 from spd_core.recipes.preset import Preset
+from spd_core.recipes.slate_sizes import largest_learned
 from spd_core.recipes.training_data import teacher_name
 from spd_core.training.examples import TrainingSet
 from spd_core.training.loop import RunState
@@ -28,17 +29,21 @@ def training_facts(
         slates=state.slates,
         steps=state.step,
         minutes=round(max(minutes, state.seconds / 60), 1),
-        largest_slate=largest_slate(preset, data),
+        largest_slate=largest_trained(preset, data),
         settings=preset.model_dump(mode="json"),
         metrics={"validation": kept[0] | {"step": kept[1], "slates": preset.valid_slates}},
     )
 
 
-def largest_slate(preset: Preset, data: TrainingSet) -> int:
-    """Most candidates of a slate in a run: those of the files, or K where slates are filled up to any size."""
+def largest_trained(preset: Preset, data: TrainingSet) -> int:
+    """Most candidates of a slate in a run: those of the files, K where slates are filled up to any size, or more before.
+
+    What the checkpoint that the run starts from has learned counts too.
+    """
+    before = largest_learned(preset.init) if preset.init is not None else None
     if preset.train_settings.extend_share > 0 and data.rank is not None:
-        return preset.student.positions
-    return max(len(slate.candidates) for slate in data.slates)
+        return max(preset.student.positions, before or 0)
+    return max(before or 0, *(len(slate.candidates) for slate in data.slates))
 
 
 def show_progress(entry: dict[str, Any]) -> None:

@@ -32,6 +32,8 @@ class SourceTeacher:
     """What its rankings depend on beside the slate."""
     together: int
     """Slates that share a batch and with it the last bits; 1 if each answer stands alone."""
+    checkpoint: str | None = None
+    """Id or folder; None for a teacher without one."""
 
 
 def find_teacher(name: str, *, mode: str | None, remote: Mapping[str, Any], loading: Loading) -> SourceTeacher:
@@ -59,7 +61,7 @@ def find_teacher(name: str, *, mode: str | None, remote: Mapping[str, Any], load
         known = [info.checkpoint_id for info in list_teachers()]
         raise SpdError(choices("teacher", name, [*known, REMOTE, ZERO_SHOT, *TEACHERS]))
     writer = autoregressive_teacher(name, mode or "constrained", loading)
-    return SourceTeacher(writer, writer.mode, teacher_facts(writer, name), together=TOGETHER)
+    return SourceTeacher(writer, writer.mode, teacher_facts(writer, name), together=TOGETHER, checkpoint=name)
 
 
 def remote_source(settings: Mapping[str, Any]) -> SourceTeacher:

@@ -14,11 +14,8 @@ from spd_core import checkpoint_files as files
 from spd_core.backbone import load_backbone
 from spd_core.backbone_files import find_backbone
 from spd_core.checkpoint_config import (
-    CheckpointConfig,
     TeacherCheckpointConfig,
-    read_config,
-    read_role,
-    read_teacher_config,
+    read_any_config,
 )
 from spd_core.checkpoint_weights import adapter_tensors
 from spd_core.errors import TrainingError
@@ -99,8 +96,7 @@ def copy_adapters(teacher: AutoregressiveTeacher, checkpoint: str, preset: Prese
         TrainingError: the checkpoint has another backbone, template or LoRA setting.
     """
     folder = files.find_checkpoint(checkpoint)
-    is_teacher = read_role(folder) == "teacher"
-    config: CheckpointConfig | TeacherCheckpointConfig = read_teacher_config(folder) if is_teacher else read_config(folder)
+    config = read_any_config(folder)
     lora = config.teacher.lora if isinstance(config, TeacherCheckpointConfig) else config.student.lora
     for what, saved, wanted in (
         ("LoRA settings", lora, preset.writer.lora),

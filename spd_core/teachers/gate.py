@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,8 @@ CLICK_MARGIN = 0.02
 """How far above .5 the lower end of the AUC's interval must lie: two rankers closer than this on 1,000 slates are a tie."""
 MIN_CLICKED = 20
 """Slates with a click below which nothing is concluded from clicks: with fewer, the interval itself is not to be trusted."""
+
+Verdict = Literal["passed", "refused", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ class GateReport:
         return not self.reasons
 
     @property
+    def verdict(self) -> Verdict:
+        """What is to be thought of these labels; with too few of them nothing is said either way."""
+        if 0 < self.slates < MIN_CLICKED:
+            return "undecided"
+        return "passed" if self.passed else "refused"
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Each thing that speaks against these labels, with its figure and its threshold."""
         return tuple(_reasons(self))
@@ -74,14 +83,19 @@ class GateReport:
         """What could not be checked."""
         told = []
         if 0 < self.slates < MIN_CLICKED:
-            told.append(f"whether this holds beyond these slates: {self.slates} labels are too few, take {MIN_CLICKED}")
+            told.append(f"whether this holds beyond these slates: {self.slates} of at least {MIN_CLICKED} labels")
         if self.clicks is None:
             told.append(f"fewer than {MIN_CLICKED} valid answers have a click to compare with: the order may mean nothing")
         return tuple(told)
 
     def to_json(self) -> dict[str, Any]:
         """JSON object with the verdict first."""
-        verdict = {"passed": self.passed, "reasons": list(self.reasons), "cautions": list(self.cautions)}
+        verdict = {
+            "passed": self.passed,
+            "reasons": list(self.reasons),
+            "cautions": list(self.cautions),
+            "verdict": self.verdict,
+        }
         seen = asdict(self) | {"valid_rate": self.valid_rate}
         for name in ("clicks", "input_order"):
             for key, value in (seen[name] or {}).items():

@@ -18,7 +18,11 @@ SEPARATOR = ">"
 """Between two ordinals; one token, where " > " before a digit would cost two more and make the teacher look slower."""
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
+FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+"""Forms of ASCII characters that models put into East Asian text: digits, commas and the sign between two ordinals."""
+
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
+_FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 _LIST = re.compile(r"\[?-?[0-9]{1,9}\]?(?:(?:\s*[>,]\s*|\s+)\[?-?[0-9]{1,9}\]?)*\s*\.?")
 
 
@@ -53,8 +57,9 @@ def parse_answer(text: str, count: int) -> ParsedAnswer:
     """The ranking in a teacher's text, with everything that is wrong with it.
 
     Args:
-        text: what the model wrote; ordinals may stand in square brackets and be separated by ``>``, commas or blanks. What
-            lies inside one leading <think> ... </think> is not part of the answer; thinking that never ends leaves none.
+        text: what the model wrote; ordinals may stand in square brackets and be separated by ``>``, commas or blanks, be
+            full-width, and be fenced as code as a whole. What lies inside one leading <think> ... </think> is not part of
+            the answer; thinking that never ends leaves none.
         count: N, candidates of the slate.
 
     Raises:
@@ -63,6 +68,7 @@ def parse_answer(text: str, count: int) -> ParsedAnswer:
     if count < 1:
         raise SpdError(f"count is {count}; a ranking needs at least 1 candidate")
     thinking, answer = split_thinking(text)
+    answer = without_fence(answer).translate(FULL_WIDTH)
     ordinals = tuple(int(number) for number in _NUMBER.findall(answer))
     valid = [number - 1 for number in ordinals if 1 <= number <= count]
     named = list(dict.fromkeys(valid))
@@ -90,6 +96,12 @@ def split_thinking(text: str) -> tuple[str, str]:
         return thinking, answer
     before, found, answer = text.partition(THINK_CLOSE)  # servers that strip the opening tag leave the closing one
     return (before, answer) if found else ("", text)
+
+
+def without_fence(answer: str) -> str:
+    """An answer without the code fence that surrounds all of it; as it is where there is none, or text beside it."""
+    fenced = _FENCED.fullmatch(answer)
+    return fenced[1] if fenced else answer
 
 
 def _format_problem(answer: str) -> str:

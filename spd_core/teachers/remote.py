@@ -18,7 +18,7 @@ from typing import Any
 from spd_core.errors import RemoteError
 from spd_core.slate import Ranking, Slate
 from spd_core.teachers.answers import AnswerCancelled, OnToken, TeacherAnswer, TokenEvent, judged
-from spd_core.teachers.ordinals import THINK_CLOSE, parse_answer
+from spd_core.teachers.ordinals import FULL_WIDTH, THINK_CLOSE, parse_answer
 from spd_core.teachers.remote_client import Endpoint, open_endpoint
 from spd_core.teachers.remote_reply import Reply, TryFailed, Usage
 from spd_core.teachers.remote_request import RemoteSettings, new_settings, request_body
@@ -215,7 +215,7 @@ def named_so_far(text: str, count: int, *, thinks: bool) -> tuple[int, ...]:
     """
     if thinks and THINK_CLOSE not in text:
         return ()
-    ordinals = parse_answer(text.rstrip("0123456789"), count).ordinals
+    ordinals = parse_answer(text.translate(FULL_WIDTH).rstrip("0123456789"), count).ordinals
     return tuple(dict.fromkeys(ordinal - 1 for ordinal in ordinals if 1 <= ordinal <= count))
 
 
