@@ -168,7 +168,7 @@ def intervals_of(table: MetricTable) -> dict[str, dict[str, float]]:
 def format_report(report: Mapping[str, Any]) -> str:
     """The report as tables for the terminal."""
     metrics, main = list(report["metrics"]), report["decoder"]
-    subject = f" of {report['checkpoint']}" if report["checkpoint"] else ""
+    subject = f" of {report['checkpoint']}" if report["checkpoint"] and ":" not in main else ""
     title = f"{plural(len(report['rankers']), 'ranker')} on {report['file']}: n = {report['n']}, 95 % bootstrap intervals"
     splits = {attribute: rows for attribute, rows in report["slices"].items() if len(rows) > 1}
     slices = {f"{key} = {value}": rows[main] for key, found in splits.items() for value, rows in found.items()}
