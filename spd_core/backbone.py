@@ -189,6 +189,12 @@ def cut_depth(model: nn.Module, depth: int) -> None:
         config.layer_types = config.layer_types[:depth]
 
 
+def base_states(model: nn.Module, input_ids: Tensor) -> Tensor:
+    """(B, T, D) states of prompts without padding, in the model's dtype; `input_ids` (B, T)."""
+    states: Tensor = model(input_ids=input_ids, use_cache=False).last_hidden_state
+    return states
+
+
 def prefill(model: nn.Module, batch: SlateBatch) -> Tensor:
     """Hidden states of one forward pass over the prompts.
 
@@ -200,7 +206,7 @@ def prefill(model: nn.Module, batch: SlateBatch) -> Tensor:
         (B, T, D) in the model's dtype; values at padding are meaningless.
     """
     if bool(batch.attention_mask.all()):
-        return model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        return base_states(model, batch.input_ids)
     position_ids = (batch.attention_mask.long().cumsum(dim=1) - 1).clamp_min(0)  # (B, T): counts real tokens only
     return model(
         input_ids=batch.input_ids,

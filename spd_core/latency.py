@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spd_core.backbone import gather_readout, gather_user_state, prefill
+from spd_core.backbone import gather_readout, gather_user_state
 from spd_core.decoding import find_decoder
 from spd_core.errors import ScoreMatrixError, SlateError, SpdError
 from spd_core.model import Student
@@ -110,7 +110,7 @@ def ride_prompts(student: Student, encoded: Sequence[EncodedPrompt], decoder: st
     with torch.inference_mode():
         moved = batch.to(backbone.device)
         clock.mark("transfer")
-        hidden = prefill(student.model, moved)
+        hidden = student.prefill(moved)
         clock.mark("prefill")
         states = gather_readout(hidden, moved, student.config.readout)
         user = gather_user_state(hidden, moved) if student.config.user_token else None
@@ -225,14 +225,15 @@ def _ride_one(student: Student, slate: Slate, decoder: str) -> Ride:
 def _bare_prefill_ms(student: Student, batch: SlateBatch) -> float:
     clock = StageClock(student.backbone.device)
     with torch.inference_mode():
-        prefill(student.model, batch)
+        student.prefill(batch)
     clock.mark("prefill")
     return clock.read()["prefill"]
 
 
 def describe_machine(student: Student) -> dict[str, str | int]:
-    """What the student runs on: CPU, cores, threads, device, dtype, PyTorch version."""
-    return describe_host(student.backbone.device) | {"dtype": str(student.backbone.dtype).removeprefix("torch.")}
+    """What the student runs on: CPU, cores, threads, device, dtype, PyTorch version; ``prefill`` where that is compiled."""
+    told = describe_host(student.backbone.device) | {"dtype": str(student.backbone.dtype).removeprefix("torch.")}
+    return told | ({} if student.quick is None else {"prefill": "compiled"})
 
 
 def describe_host(device: torch.device) -> dict[str, str | int]:

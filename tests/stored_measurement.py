@@ -64,6 +64,13 @@ def stored(**changes: Any) -> dict[str, Any]:
             "gemm_tflops": 0.2, "prefill_gflop": 8.0, "prefill_tflops": 0.1, "batches": rates, "solver": solver,
             "peak_memory_mib": 1234.5, "peak_share": 0.5,
         },
+        "passes": [
+            {
+                "name": name, "candidates": tokens // 20, "tokens": tokens, "time": spread(tokens / gain, n=5), "gain": gain,
+                "tflops": 0.05 * gain, "difference": 0.01,
+            }
+            for tokens in (100, 240) for name, gain in (("fused attention", 1.0), ("compiled", 1.5 if tokens > 100 else 1.25))
+        ],
         "contests": [
             contest(12, cost("constrained", 20.0), cost("free", 40.0, kind="repetition")),
             contest(5, cost("constrained", 8.0), cost("free", 0.5, token_ms=None)),
@@ -74,5 +81,5 @@ def stored(**changes: Any) -> dict[str, Any]:
 
 def older() -> dict[str, Any]:
     """What the first version wrote."""
-    later = ("kind", "version", "date", "commit", "checkpoint", "file", "capacity", "contests")
+    later = ("kind", "version", "date", "commit", "checkpoint", "file", "capacity", "contests", "passes")
     return {key: value for key, value in stored().items() if key not in later}

@@ -18,8 +18,10 @@ from spd_core import __main__ as command_line
 from spd_core.capacity import BatchRate, Capacity, SolverTime
 from spd_core.datasets import write_jsonl
 from spd_core.errors import SpdError
+from spd_core.fused_llama import FusedLlama
 from spd_core.latency import STAGES, Spread
-from spd_core.recipes import bench_run, provenance
+from spd_core.model import Student
+from spd_core.recipes import bench_passes, bench_run, provenance
 from spd_core.recipes.bench_report import BenchReport, read_bench, read_if_bench
 from spd_core.slate import Slate
 
@@ -47,6 +49,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, app_home: Path, app_checkpoints: Pa
     monkeypatch.setenv("SPD_HOME", str(app_home))
     monkeypatch.setenv("SPD_CHECKPOINTS", f"{app_checkpoints}:{tiny_teacher_dir.parent}")
     monkeypatch.setattr(bench_run, "measure_capacity", room)
+    monkeypatch.setattr(bench_passes, "compiled_pass", lambda student: FusedLlama(student.model).forward)
 
 
 def test_one_command_writes_what_the_reader_gives_back_and_loads_each_model_once(
@@ -90,6 +93,11 @@ def test_one_command_writes_what_the_reader_gives_back_and_loads_each_model_once
     assert [contest.candidates for contest in report.contests] == [3, 6]
     assert report.capacity is not None
     assert report.capacity.peak_share == record["capacity"]["peak_share"] == 0.5
+    assert [(row.name, row.candidates) for row in report.passes] == [
+        (name, size) for size in (3, 6) for name in bench_passes.PASS_TITLES
+    ]
+    assert all(row.time.n == 2 and row.difference < 0.05 for row in report.passes)
+    assert sum(line.startswith("compiled ") for line in printed) == 2
 
 
 def _tuples(value: Any) -> Any:
@@ -102,8 +110,23 @@ def _tuples(value: Any) -> Any:
 def test_a_part_that_was_not_asked_for_is_not_in_the_record(machine: None, make_slate: MakeSlate, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "in.jsonl", [make_slate(3)])
     run = bench_run.bench("tiny-spd", tmp_path / "in.jsonl", n=1, warmup=0, device="cpu")
-    assert not {"capacity", "contests"} & set(run.to_json())
+    assert not {"capacity", "contests", "passes"} & set(run.to_json())
     assert read_bench(written(tmp_path, run.to_json())).contests == ()
+
+
+def test_a_compiled_student_is_measured_as_one_and_says_so(
+    machine: None, monkeypatch: pytest.MonkeyPatch, make_slate: MakeSlate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def made_quick(student: Student) -> None:
+        student.quick = FusedLlama(student.model).forward
+
+    monkeypatch.setattr(bench_run, "quicken", made_quick)
+    write_jsonl(tmp_path / "in.jsonl", [make_slate(3)])
+    words = ["bench", "--checkpoint", "tiny-spd", "--slates", str(tmp_path / "in.jsonl"), "--n", "1", "--device", "cpu"]
+    for options, line in (([], "prefill as every command runs it"), (["--compile"], "compiled prefill")):
+        assert command_line.main([*words, *options, "--out", str(tmp_path / "bench-a.json")]) == 0
+        assert line in capsys.readouterr().out.splitlines()
+        assert read_bench(tmp_path / "bench-a.json").machine.prefill == ("compiled" if options else None)
 
 
 def test_a_size_that_cannot_be_raced_is_refused_before_anything_is_measured(
@@ -121,7 +144,7 @@ def test_a_size_that_cannot_be_raced_is_refused_before_anything_is_measured(
 def test_a_record_of_the_first_version_is_read_with_what_it_has(tmp_path: Path) -> None:
     report = read_if_bench(written(tmp_path, older(), "any.json"))
     assert report is not None
-    assert (report.date, report.checkpoint, report.capacity, report.contests) == (None, None, None, ())
+    assert (report.date, report.checkpoint, report.capacity, report.contests, report.passes) == (None, None, None, (), ())
     assert report.latency().machine["threads"] == 2
 
 
@@ -181,6 +204,8 @@ def changed(place: str, value: Any) -> dict[str, Any]:
         ("machine.threads", "many", "machine.threads: Input should be a valid integer"),
         ("capacity.gemm_tflops", 0, "capacity.gemm_tflops: Input should be greater than 0"),
         ("capacity.solver.0.kind", "odd", "capacity.solver.0.kind: Value error, must be one of random, near rank 1"),
+        ("passes.0.name", "odd", "passes.0.name: Value error, must be one of written out, fused attention, joined, compiled"),
+        ("passes.1.gain", 0, "passes.1.gain: Input should be greater than 0"),
         ("contests.0.teachers", [], "contests.0.teachers: Tuple should have at least 1 item"),
         ("contests.0.teachers.1.kind", "fine", "contests.0.teachers.1.kind: Input should be 'ok'"),
         ("contests.0.teachers.1.mode", "wild", "contests.0.teachers.1.mode: Input should be 'free' or 'constrained'"),

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from spd_core import latency
 from spd_core.backbone import prefill
 from spd_core.errors import SlateError, SpdError
 from spd_core.latency import STAGES, Spread, StageClock, measure_latency
@@ -49,7 +48,7 @@ def test_rides_and_bare_prefills_read_the_same_ids_and_take_turns(
         riding.append(None)
         return prefill(model, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(latency, "prefill", watched)
+    monkeypatch.setattr("spd_core.model.prefill", watched)
     report = measure_latency(tiny_student, make_slate(6), repeats=2, warmup=1)
     assert len(seen) == 2 * (2 + 1)
     assert all(torch.equal(ids, seen[0]) for ids in seen)

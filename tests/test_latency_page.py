@@ -138,6 +138,19 @@ def test_the_picture_of_the_contest_has_the_figures_of_its_table() -> None:
     assert points[-1].label == "0.5x"
 
 
+def test_ways_of_running_the_prefill_are_told_by_the_longest_prompt() -> None:
+    assert frames.pass_headline(report()) == "The compiled prefill is 1.50 times as fast at 240 tokens"
+    slow = [row | {"gain": 0.9} if row["name"] == "compiled" else row for row in stored()["passes"]]
+    assert frames.pass_headline(report(passes=slow)) == "No other way of running the prefill is faster at 240 tokens"
+    table = frames.pass_frame(report())
+    assert list(table["Prefill"]) == ["fused attention", "compiled"] * 2
+    assert list(table["Tokens"]) == ["240", "240", "100", "100"]
+    assert list(table["Times as fast as fused attention"]) == ["1.00", "1.50", "1.00", "1.25"]
+    assert list(table["Share of the peak"]) == ["25%", "38%", "25%", "31%"]
+    assert list(table["n"]) == ["5"] * 4
+    assert "Share of the peak" not in frames.pass_frame(report(capacity=None))
+
+
 def test_throughput_is_told_beside_the_smallest_batch() -> None:
     assert frames.rate_headline(report()) == (
         "Most slates a second: 12, with 4 slates in a batch; 1.5 times as many as with 1 slate in a batch"
@@ -170,6 +183,8 @@ def test_the_source_names_what_is_known() -> None:
     assert "checkpoint not recorded" in text
     assert "date not recorded" in text
     assert "commit" not in text
+    compiled = stored()["machine"] | {"prefill": "compiled"}
+    assert "float32, compiled prefill, PyTorch" in frames.source_line(report(machine=compiled))
     gpu = stored()["machine"] | {"device": "GPU_1"}
     assert "GPU\\_1, Made\\-up CPU" in frames.source_line(report(machine=gpu))
 
@@ -215,10 +230,11 @@ def test_a_result_is_shown_part_by_part_with_source_n_and_tables(results: Path) 
     assert HOSTILE not in text
     charts = [chart.proto.alt for chart in app.get("vega_lite_chart")]
     assert charts == [stored_bench.CONTEST_ALT, stored_bench.RATE_ALT, stored_bench.SOLVER_ALT]
-    stages, sides, throughput, solver = (table.value for table in app.table)
+    stages, sides, passes, throughput, solver = (table.value for table in app.table)
     assert list(stages["Median, ms"]) == ["10"] * 7 + ["100", "80"]
     assert list(stages["Paper, A100 (other data and hardware), ms"])[6:8] == ["0.008", "28"]
     assert sides.equals(frames.contest_frame(report(), 200))
+    assert passes.equals(frames.pass_frame(report()))
     assert throughput.equals(frames.rate_frame(report()))
     assert solver.equals(frames.solver_frame(report()))
     metrics = {metric.label: metric.value for metric in app.metric}

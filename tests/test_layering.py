@@ -13,7 +13,7 @@ FLOORS = (
     {"slate", "json_values", "errors", "words"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text", "result_files"},
     {"backbone", "heads", "head_attention", "tokenization", "datasets", "order_sensitivity", "sinkhorn_flips", "layer_probe"},
-    {"model", "loss", "teachers", "prompt_view", "layer_states", "diagnosis", "explanations", "ablation"},
+    {"model", "loss", "teachers", "prompt_view", "fused_llama", "layer_states", "diagnosis", "explanations", "ablation"},
     {
         "training",
         "checkpoints",
@@ -23,6 +23,7 @@ FLOORS = (
         "teacher_checkpoints",
         "latency",
         "speed_paths",
+        "quick_pass",
         "frontier_report",
     },
     {"pipeline", "figures", "inside", "attention_rollout", "race", "race_record", "capacity", "frontier"},

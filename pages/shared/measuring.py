@@ -92,7 +92,8 @@ def circumstances(report: LatencyReport) -> str:
     return (
         f"{plural(report.tokens, 'token')}, {plural(report.candidates, 'candidate')}. "
         f":gray[{place}{escaped(machine['cpu'])}, {plural(int(machine['threads']), 'thread')}, "
-        f"{escaped(machine['dtype'])}, PyTorch {escaped(machine['torch'])}.]"
+        f"{escaped(machine['dtype'])}{', compiled prefill' if 'prefill' in machine else ''}, "
+        f"PyTorch {escaped(machine['torch'])}.]"
     )
 
 

@@ -17,6 +17,8 @@ from pages.shared.stored_bench_frames import (
     contest_points,
     is_thinking_priced,
     menu_line,
+    pass_frame,
+    pass_headline,
     rate_frame,
     rate_headline,
     rates,
@@ -26,6 +28,7 @@ from pages.shared.stored_bench_frames import (
     source_line,
 )
 from spd_core.figures.bench_curves import duration_curves, rate_curve
+from spd_core.recipes.bench_passes import PASS_TITLES
 from spd_core.recipes.bench_report import MAKE, BenchReport, StoredCapacity, read_if_bench
 from spd_core.words import plural
 
@@ -48,6 +51,7 @@ def show_stored() -> None:
         missing.append("a contest with a teacher (`--teacher`)")
     if report.capacity is not None:
         show_use(report, report.capacity)
+        show_passes(report)
         show_rates(report)
         show_solver(report)
     else:
@@ -94,6 +98,19 @@ def show_use(report: BenchReport, room: StoredCapacity) -> None:
     st.caption(
         f"Same run: {room.prefill_gflop:,.0f} GFLOP of linear layers and attention in the median of {runs}, against the best "
         f"of square matrix products in the same number format. Memory: most {place}, model included."
+    )
+
+
+def show_passes(report: BenchReport) -> None:
+    """The prefill run in several ways."""
+    if not report.passes:
+        return
+    st.markdown(f"##### {pass_headline(report)}", anchors=False)
+    st.table(pass_frame(report), border="horizontal", hide_index=True)
+    ways = "; ".join(f"{name}: {PASS_TITLES[name]}" for name in dict.fromkeys(row.name for row in report.passes))
+    st.caption(
+        f"Same run, the ways in turn on the first candidates of the slate. {ways}. Times as fast: median over the turns. "
+        "Difference: of all states of the prompt, relative; different roundings of the same numbers."
     )
 
 

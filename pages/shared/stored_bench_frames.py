@@ -10,6 +10,7 @@ from pages.shared.sides import KIND_TITLES, shown_ms
 from pages.shared.text import escaped
 from spd_core.capacity import MATRIX_KINDS
 from spd_core.figures.bench_curves import CurvePoint, Rate
+from spd_core.recipes.bench_passes import OWN
 from spd_core.recipes.bench_report import BenchReport, StoredContest, StoredCost, StoredSpread
 from spd_core.words import plural
 
@@ -26,6 +27,7 @@ def source_line(report: BenchReport) -> str:
     device = "" if machine.device == "cpu" else f"{escaped(machine.device, 60)}, "
     where = (
         f"{device}{escaped(machine.cpu, 60)}, {plural(machine.threads, 'thread')}, {escaped(machine.dtype, 20)}, "
+        f"{'compiled prefill, ' if machine.prefill else ''}"
         f"PyTorch {escaped(machine.torch, 20)}"
     )
     file = f" of {escaped(report.file, 60)}" if report.file else ""
@@ -101,6 +103,33 @@ def _side(contest: StoredContest, who: str, spread: StoredSpread) -> dict[str, o
 def is_thinking_priced(report: BenchReport) -> bool:
     """Whether any teacher's time for a token was seen."""
     return any(cost.token_ms is not None for contest in report.contests for cost in contest.teachers)
+
+
+def pass_headline(report: BenchReport) -> str:
+    """Markdown: what the quickest way of running the prefill gains on how commands run it, on the longest prompt."""
+    longest = max(row.tokens for row in report.passes)
+    best = max((row for row in report.passes if row.tokens == longest), key=lambda row: row.gain)
+    if best.name == OWN:
+        return f"No other way of running the prefill is faster at {plural(longest, 'token')}"
+    return f"The {best.name} prefill is {best.gain:.2f} times as fast at {plural(longest, 'token')}"
+
+
+def pass_frame(report: BenchReport) -> pd.DataFrame:
+    """A row a way of running the prefill and prompt, the longest prompt first."""
+    peak = report.capacity.gemm_tflops if report.capacity else None
+    rows = []
+    for row in sorted(report.passes, key=lambda row: -row.tokens):
+        shown = {
+            "Prefill": row.name,
+            "Candidates": str(row.candidates),
+            "Tokens": f"{row.tokens:,}",
+            "ms, median (p95)": f"{shown_ms(row.time.median_ms)} ({shown_ms(row.time.p95_ms)})",
+            f"Times as fast as {OWN}": f"{row.gain:.2f}",
+        }
+        if peak is not None:
+            shown["Share of the peak"] = f"{row.tflops / peak:.0%}"
+        rows.append(shown | {"Difference of the states": f"{row.difference:.2g}", "n": str(row.time.n)})
+    return pd.DataFrame(rows)
 
 
 def rates(report: BenchReport) -> list[Rate]:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import threading
 
 import numpy as np
+
+COMPILE = "SPD_COMPILE"
+"""Environment variable: ``0`` leaves students as they come, anything else lets the app compile their prefill on a CPU."""
+COMPILE_AFTER_SECONDS = 8.0
+"""From a student's first ranking on: the pages of whoever made the app load it come first."""
+
+
+def may_compile() -> bool:
+    """Whether students may be compiled while they are used."""
+    return os.environ.get(COMPILE, "1") != "0"
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from spd_core.datasets.files import write_aside
 from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, Spread
 from spd_core.recipes import BackboneOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
+from spd_core.recipes.bench_passes import write_passes
 from spd_core.recipes.bench_run import DEFAULT_SLATES, BenchRun, bench
 from spd_core.recipes.bench_shape import measure_shape
 from spd_core.recipes.bench_teacher import SIZES, write_contests
@@ -54,6 +55,9 @@ def write_run(run: BenchRun) -> Iterator[str]:
     if run.capacity is not None:
         yield ""
         yield from write_capacity(run.capacity)
+    if run.passes:
+        yield ""
+        yield from write_passes(run.passes, run.capacity.gemm_tflops if run.capacity else None)
     if run.contests:
         yield ""
         yield from write_contests(run.contests)
@@ -64,6 +68,7 @@ def write_report(report: LatencyReport, checkpoint: str) -> Iterator[str]:
     machine = report.machine
     yield f"slate {report.slate_id}: {report.candidates} candidates, {report.tokens} tokens; checkpoint {checkpoint}"
     yield f"{machine['cpu']}, {machine['threads']} threads, {machine['device']} {machine['dtype']}, torch {machine['torch']}"
+    yield "compiled prefill" if "prefill" in machine else "prefill as every command runs it"
     yield f"n = {report.total.n} rides after {report.warmup} to warm up"
     yield f"{'stage':<14}{'median ms':>11}{'p95 ms':>11}{'share':>8}"
     rows: list[tuple[str, Spread]] = [*report.stages.items(), ("total", report.total), ("bare prefill", report.bare_prefill)]
@@ -101,6 +106,9 @@ def command(
     capacity: Annotated[
         bool, typer.Option("--capacity", help="Also matrix product peak, batch throughput, solver times, memory.")
     ] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Rank with the compiled prefill, as the app does once it is ready; CPU only.")
+    ] = False,
     backbone: BackboneOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -121,6 +129,7 @@ def command(
         warmup=warmup,
         decoder=decoder,
         capacity=capacity,
+        compiled=compiled,
         teacher=teacher,
         sizes=size or SIZES,
         turns=turns,

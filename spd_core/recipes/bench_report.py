@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from spd_core.capacity import MATRIX_KINDS
 from spd_core.latency import STAGES, LatencyReport, Spread
 from spd_core.race import SpeedUp
+from spd_core.recipes.bench_passes import PASS_TITLES
 from spd_core.result_files import peek, read_result
 from spd_core.teachers.autoregressive import LocalMode
 from spd_core.teachers.ordinals import AnswerKind
@@ -72,6 +73,8 @@ class StoredMachine(BaseModel):
     device: str
     dtype: str
     torch: str
+    prefill: str | None = None
+    """``compiled``, or None where it ran as every command runs it."""
 
 
 class StoredCost(BaseModel):
@@ -128,6 +131,12 @@ def _known_kind(kind: str) -> str:
     return kind
 
 
+def _known_way(name: str) -> str:
+    if name not in PASS_TITLES:
+        raise ValueError(f"must be one of {', '.join(PASS_TITLES)}")
+    return name
+
+
 class StoredSolverTime(BaseModel):
     """The exact assignment of N x N matrices of one kind."""
 
@@ -155,6 +164,20 @@ class StoredCapacity(BaseModel):
         return self.prefill_tflops / self.gemm_tflops
 
 
+class StoredPass(BaseModel):
+    """One way of running the prefill of one prompt."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    name: Annotated[str, AfterValidator(_known_way)]
+    """Key of `PASS_TITLES`."""
+    candidates: int = Field(ge=1)
+    tokens: int = Field(ge=1)
+    time: Elapsed
+    gain: float = Field(gt=0)
+    tflops: float = Field(gt=0)
+    difference: float = Field(ge=0)
+
+
 class BenchReport(BaseModel):
     """What `bench` measured of one student on one slate, and what else was asked for."""
 
@@ -178,6 +201,7 @@ class BenchReport(BaseModel):
     machine: StoredMachine
     capacity: StoredCapacity | None = None
     contests: tuple[StoredContest, ...] = ()
+    passes: tuple[StoredPass, ...] = ()
 
     @model_validator(mode="after")
     def _check_stages(self) -> Self:
@@ -200,7 +224,7 @@ class BenchReport(BaseModel):
             ratio=self.ratio,
             assignment_share=self.assignment_share,
             decoder=self.decoder,
-            machine=self.machine.model_dump(),
+            machine=self.machine.model_dump(exclude_none=True),
         )
 
 

@@ -13,6 +13,8 @@ from spd_core.datasets import read_slates
 from spd_core.datasets.files import display_name
 from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, measure_latency
+from spd_core.quick_pass import quicken
+from spd_core.recipes.bench_passes import PassTime, measure_passes
 from spd_core.recipes.bench_report import KIND, VERSION
 from spd_core.recipes.bench_teacher import SIZES, Contest, race_teacher, slates_of_sizes
 from spd_core.recipes.provenance import made_here, student_facts
@@ -39,6 +41,8 @@ class BenchRun:
     """None where it was not asked for."""
     contests: tuple[Contest, ...] = ()
     """Empty without a teacher."""
+    passes: tuple[PassTime, ...] = ()
+    """Empty unless `capacity` was asked for, on a CPU."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object that `bench_report.read_bench` takes: the fields of `latency` lie beside the others."""
@@ -53,6 +57,8 @@ class BenchRun:
         }
         if self.capacity is not None:
             record["capacity"] = self.capacity.to_json()
+        if self.passes:
+            record["passes"] = [row.to_json() for row in self.passes]
         if self.contests:
             record["contests"] = [contest.to_json() for contest in self.contests]
         return record
@@ -67,6 +73,7 @@ def bench(
     warmup: int = 3,
     decoder: str = "hungarian",
     capacity: bool = False,
+    compiled: bool = False,
     teacher: str | None = None,
     sizes: Sequence[int] = SIZES,
     turns: int = 5,
@@ -83,7 +90,8 @@ def bench(
         n: measured rides.
         warmup: rides before them that are not counted.
         decoder: key of `DECODERS`.
-        capacity: whether to measure what the machine can do beside it.
+        capacity: whether to measure what the machine can do beside it, and on a CPU other ways of running the prefill.
+        compiled: whether the student takes the compiled prefill that the app takes once it is ready; CPU only.
         teacher: checkpoint of an autoregressive teacher to race, constrained and free; loaded last, so that it takes no
             part in the memory of what comes before.
         sizes: candidates N of the raced slates, which are the first ones of the slate.
@@ -96,9 +104,15 @@ def bench(
     student = load_student(checkpoint, **loading)
     slate = choose_slate(slates, slate_id, student.config.positions)
     raced = slates_of_sizes(slate, sizes) if teacher is not None else []
+    is_compared = capacity and student.backbone.device.type == "cpu"
+    count = len(slate.candidates)
+    sized = slates_of_sizes(slate, [size for size in sizes if size <= count] or [count]) if is_compared else []
+    if compiled:
+        quicken(student)
     latency = measure_latency(student, slate, decoder=decoder, repeats=n, warmup=warmup)
     prefill_ms = latency.bare_prefill.median_ms
     room = measure_capacity(student, slate, prefill_ms=prefill_ms, tokens=latency.tokens) if capacity else None
+    passes = measure_passes(student, sized, repeats=n) if sized else ()
     contests: tuple[Contest, ...] = ()
     if teacher is not None:
         contests = tuple(race_teacher(student, load_teacher(teacher, **loading), raced, repeats=turns))
@@ -112,6 +126,7 @@ def bench(
         latency=latency,
         capacity=room,
         contests=contests,
+        passes=passes,
     )
 
 
