@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from spd_core.__main__ import main
 from spd_core.ablation import CellResult, read_cell, read_cells
 from spd_core.backbone import Backbone, load_backbone
+from spd_core.checkpoint_config import read_config
 from spd_core.datasets import write_jsonl
 from spd_core.errors import SpdError, TrainingError
 from spd_core.model import StudentConfig, build_student
@@ -24,6 +25,8 @@ from spd_core.recipes import ablation_run
 from spd_core.recipes.ablate import ablate, cell_slates
 from spd_core.recipes.ablation_ground import read_slate_sets
 from spd_core.recipes.ablation_plan import AblationPlan, Budget, plan_names
+from spd_core.recipes.evaluate import evaluate_file
+from spd_core.recipes.rankers import Loading
 from spd_core.slate import Ranking, Slate
 from spd_core.training import shared_states
 from spd_core.training.shared_states import Place, share_states
@@ -357,3 +360,28 @@ def test_command_writes_one_file_a_cell(plan_file: Path, tmp_path: Path, capsys:
     assert result.factors.key == ("self_attention", "teacher", "frozen")
     assert main([*words, "--cell", "nope"]) == 2
     assert "unknown cell 'nope'" in capsys.readouterr().err
+
+
+def test_students_of_cells_are_saved_with_the_scores_they_were_measured_with(
+    plan: AblationPlan, tmp_path: Path, tiny_backbone_dir: Path
+) -> None:
+    results = run(plan, tmp_path, (FROZEN, LORA, "depth-1"))
+    trained = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.jsonl")}
+    assert trained
+    cells = plan.cells(names=(FROZEN, LORA, "depth-1"))
+    options = {"run_folder": tmp_path / "run", "students": tmp_path / "students", "device": "cpu", "dtype": "float32"}
+    ablate(plan, cells, out=tmp_path / "out", **options)  # type: ignore[arg-type]
+    loading = Loading(backbone=str(tiny_backbone_dir), device="cpu", dtype="float32")
+    for cell in cells:
+        folder = tmp_path / "students" / cell.name
+        report = evaluate_file(plan.preset.valid, checkpoint=str(folder), limit=plan.preset.valid_slates, loading=loading)
+        measured = results[cell.name].values("hungarian", "AUC")
+        assert report["per_slate"]["values"]["hungarian"]["AUC"] == pytest.approx(measured.tolist(), abs=1e-4)
+        config = read_config(folder)
+        assert config.training is not None
+        assert (config.id, config.training.seed, config.training.largest_slate) == (cell.name, 0, 5)
+        assert config.student.layer == cell.preset.student.layer
+    assert trained == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.jsonl")}  # nothing is trained again
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "students").rglob("*.json")}
+    ablate(plan, cells, out=tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "students").rglob("*.json")}

@@ -21,6 +21,7 @@ from spd_core.recipes.ablation_ground import SlateSets, prepare_ground, read_sla
 from spd_core.recipes.ablation_plan import AblationPlan, PlannedCell
 from spd_core.recipes.ablation_record import finished, seeds_to_do
 from spd_core.recipes.ablation_run import run_cell
+from spd_core.recipes.ablation_students import save_students
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def ablate(
     *,
     out: Path,
     run_folder: Path,
+    students: Path | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> list[Path]:
@@ -76,19 +78,23 @@ def ablate(
         cells: of `plan.cells`, in the order in which they are run.
         out: folder of results.
         run_folder: states and training runs, kept for a rerun.
+        students: folder for a checkpoint of each cell's first seed; None saves none.
         device, dtype: of the backbone.
 
     Raises:
         SpdError: bad data or settings, a result with other settings, or a training run that failed.
     """
     open_cells = [cell for cell in cells if seeds_to_do(finished(out, cell), cell)]
-    if open_cells:
-        slates = read_slate_sets(plan)
-        ground = prepare_ground(plan, open_cells, slates, folder=run_folder, device=device, dtype=dtype)
+    unsaved = [cell for cell in cells if students is not None and not (students / cell.name).exists()]
+    if open_cells or unsaved:
+        slates, needed = read_slate_sets(plan), [cell for cell in cells if cell in open_cells or cell in unsaved]
+        ground = prepare_ground(plan, needed, slates, folder=run_folder, device=device, dtype=dtype)
         for number, cell in enumerate(open_cells, start=1):
             result = run_cell(ground, cell, out)
             auc = result.interval("hungarian", "AUC")
             logger.info("%d of %d: %s AUC %.4f (%.3f to %.3f), n = %d", number, len(open_cells), cell.name, *auc)
+        if students is not None:
+            save_students(ground, unsaved, students)
     return [out / f"{cell.name}.json" for cell in cells]
 
 
@@ -153,6 +159,9 @@ def command(
         "sample_data/results/ablation"
     ),
     run: Annotated[Path | None, typer.Option(help="Run folder: shared states and resumable training runs.")] = None,
+    students: Annotated[
+        Path | None, typer.Option(help="Folder for a checkpoint of each cell's first seed, e.g. for frontier; default: none.")
+    ] = None,
     teacher: Annotated[str | None, typer.Option(help="Other teacher than the plan's: stored, labels, or a name.")] = None,
     labels: Annotated[list[str] | None, typer.Option(help="File that label wrote, for --teacher labels; repeatable.")] = None,
     dry_run: Annotated[
@@ -172,7 +181,6 @@ def command(
         return
     if out.exists() and not out.is_dir():
         raise TrainingError(f"{out} is a file; --out names the folder of results")
-    files = ablate(
-        plan, cells, out=out, run_folder=run or Path("runs") / "ablate" / Path(preset).stem, device=device, dtype=dtype
-    )
+    folder = run or Path("runs") / "ablate" / Path(preset).stem
+    files = ablate(plan, cells, out=out, run_folder=folder, students=students, device=device, dtype=dtype)
     typer.echo(f"{len(files)} cells in {out}; see them on the page Ablations of the app")
