@@ -7,6 +7,7 @@ This module knows the tokenizer, not the model.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from spd_core.errors import PromptError
 from spd_core.prompts import Prompt
 
 PaddingSide = Literal["right", "left"]
+TEMPLATE_TEXTS = 4096
+"""Kept encoded for all tokenizers together: ordinals, headings, ratings."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,13 @@ def encode_prompt(prompt: Prompt, tokenizer: Any) -> EncodedPrompt:
     Raises:
         PromptError: a description yields no token at all.
     """
-    encodings = tokenizer.backend_tokenizer.encode_batch([p.text for p in prompt.pieces], add_special_tokens=False)
+    backend = tokenizer.backend_tokenizer
+    texts = [piece.text for piece in prompt.pieces if piece.cap is not None]
+    encodings = iter(backend.encode_batch(texts, add_special_tokens=False))
     result = EncodedPrompt(prompt.slate_id, [], [], [], [], [], [])
-    for piece, encoding in zip(prompt.pieces, encodings, strict=True):
-        ids = encoding.ids if piece.cap is None else encoding.ids[: piece.cap]
+    for piece in prompt.pieces:
+        whole = template_ids(backend, piece.text) if piece.cap is None else next(encodings).ids
+        ids = whole[: piece.cap]
         start = len(result.input_ids)
         result.input_ids.extend(ids)
         end = len(result.input_ids)
@@ -89,12 +95,23 @@ def encode_prompt(prompt: Prompt, tokenizer: Any) -> EncodedPrompt:
                 raise PromptError(f"slate {prompt.slate_id!r}: candidate {piece.candidate} gives no token; give it a title")
             result.starts.append(start)
             result.lasts.append(end - 1)
-            result.cut.append(len(encoding.ids) - len(ids))
+            result.cut.append(len(whole) - len(ids))
         elif piece.kind == "close":
             result.closes.append(end - 1)
         elif piece.kind in ("history", "query"):
             result.context.append((start, end))
     return result
+
+
+@functools.lru_cache(maxsize=TEMPLATE_TEXTS)
+def template_ids(backend: Any, text: str) -> tuple[int, ...]:
+    """Token ids of a text that belongs to the template, which comes again in every prompt.
+
+    Args:
+        backend: of a fast tokenizer; its settings must not change afterwards.
+        text: without a cap, such as the line end of a candidate with its ordinal.
+    """
+    return tuple(backend.encode(text, add_special_tokens=False).ids)
 
 
 def tokenize_slates(
