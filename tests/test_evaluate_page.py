@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -397,6 +398,8 @@ class TestFiles:
 @pytest.mark.parametrize(
     ("name", "title"),
     [
+        ("stored", "Stored in the slates"),
+        ("by:initial_rank", "by initial_rank"),
         ("student:a:greedy", "a, Greedy"),
         ("student:/x/b", "b, Hungarian"),
         ("teacher:t", "t teacher, constrained"),
@@ -410,6 +413,14 @@ class TestFiles:
 )
 def test_rankers_have_names_for_people(name: str, title: str) -> None:
     assert evaluation_rankers.ranker_title(name) == title
+
+
+def test_the_ranking_that_slates_store_can_be_chosen(ready: None, slates: list[Slate]) -> None:
+    assert "stored" in evaluation_rankers.ranker_names()
+    (ranker,) = evaluation_rankers.build(["stored"], [])
+    ranked = dataclasses.replace(slates[0], teacher=Ranking("sage", slates[0].item_ids[::-1]))
+    ((found,),) = ranker.rank_all([ranked])
+    assert found.ranking == Ranking("stored", slates[0].item_ids[::-1])
 
 
 @pytest.mark.parametrize("dark", [False, True])
