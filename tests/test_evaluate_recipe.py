@@ -289,6 +289,14 @@ def test_rankings_that_come_with_the_slates_can_be_measured(make_slate: Callable
     assert [found[name]["MRR"]["mean"] for name in names] == [1.0, 0.5, 0.5, 0.5]
     assert AttributeOrder("first").rank(ranked[0]).permutation == ("c2", "c3", "c1")
     assert StoredOrder().rank(ranked[0]).permutation == ("c3", "c2", "c1")
+    write_jsonl(tmp_path / "half.jsonl", [*ranked, make_slate(3, "s9", label=("c2",))])
+    for name in ("stored", "by:first"):  # before the language model is missed
+        with pytest.raises(SlateError, match="slate 's9': .* the ranker"):
+            evaluate_file(
+                str(tmp_path / "half.jsonl"),
+                rankers=["teacher:zero-shot", name],
+                loading=Loading(backbone="no-such-backbone"),
+            )
     for ranker, message in (
         (StoredOrder(), "slate 's0': stores no teacher's ranking; leave out the ranker 'stored'"),
         (AttributeOrder("first"), "slate 's0': candidate 'c1' has first None; the ranker 'by:first' needs a number of every"),

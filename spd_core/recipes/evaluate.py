@@ -32,7 +32,7 @@ from spd_core.recipes.rankers import (
     STUDENT,
     Loading,
     build_rankers,
-    check_labels,
+    check_given,
     check_rankers,
     checkpoint_of,
     student_ranker,
@@ -85,7 +85,7 @@ def evaluate_file(
     shard = this_shard(loading.device)
     loading = dataclasses.replace(loading, device=shard.device, fit=loading.fit or [slates])
     if slates != STANDARD_INPUT:  # which cannot be read twice
-        check_labels(rankers, itertools.islice(read_slates(slates), limit))
+        check_given(rankers, itertools.islice(read_slates(slates), limit))
     contestants: list[Ranker] = []
     if checkpoint is not None:
         contestants.append(student_ranker(checkpoint, {name: name for name in decoders}, loading))

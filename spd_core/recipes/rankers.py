@@ -98,13 +98,18 @@ def check_rankers(names: Iterable[str]) -> None:
             check_mode(choice)
 
 
-def check_labels(names: Iterable[str], slates: Iterable[Slate]) -> None:
-    """Raise `SpdError` if a label file among the rankers lacks a slate; `slates` are read only where there is one."""
-    books = [other_ranker(name, Loading()) for name in names if name.partition(":")[0] == LABELS]
-    if books:
+def check_given(names: Iterable[str], slates: Iterable[Slate]) -> None:
+    """Raise `SpdError` if a ranker that computes nothing (label file, stored order, attribute) lacks a slate.
+
+    Args:
+        names: of rankers, whatever their form.
+        slates: read only where such a ranker is among them.
+    """
+    given = [other_ranker(name, Loading()) for name in names if name.partition(":")[0] in (LABELS, STORED, BY)]
+    if given:
         for slate in slates:
-            for book in books:
-                list(book.rank_all([slate]))
+            for ranker in given:
+                list(ranker.rank_all([slate]))
 
 
 def student_ranker(checkpoint: str, decoders: Mapping[str, str], loading: Loading) -> StudentRanker:
