@@ -290,6 +290,7 @@ def test_rankings_that_come_with_the_slates_can_be_measured(make_slate: Callable
     assert AttributeOrder("first").rank(ranked[0]).permutation == ("c2", "c3", "c1")
     assert StoredOrder().rank(ranked[0]).permutation == ("c3", "c2", "c1")
     write_jsonl(tmp_path / "half.jsonl", [*ranked, make_slate(3, "s9", label=("c2",))])
+    nowhere = Loading(backbone="no-such-backbone")
     for name in ("stored", "by:first"):  # before the language model is missed
         with pytest.raises(SlateError, match="slate 's9': .* the ranker"):
             evaluate_file(
