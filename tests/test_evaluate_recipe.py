@@ -292,12 +292,8 @@ def test_rankings_that_come_with_the_slates_can_be_measured(make_slate: Callable
     write_jsonl(tmp_path / "half.jsonl", [*ranked, make_slate(3, "s9", label=("c2",))])
     nowhere = Loading(backbone="no-such-backbone")
     for name in ("stored", "by:first"):  # before the language model is missed
-        with pytest.raises(SlateError, match="slate 's9': .* the ranker"):
-            evaluate_file(
-                str(tmp_path / "half.jsonl"),
-                rankers=["teacher:zero-shot", name],
-                loading=Loading(backbone="no-such-backbone"),
-            )
+        with pytest.raises(SlateError, match=r"slate 's9': .* the ranker"):
+            evaluate_file(str(tmp_path / "half.jsonl"), rankers=["teacher:zero-shot", name], loading=nowhere)
     for ranker, message in (
         (StoredOrder(), "slate 's0': stores no teacher's ranking; leave out the ranker 'stored'"),
         (AttributeOrder("first"), "slate 's0': candidate 'c1' has first None; the ranker 'by:first' needs a number of every"),
