@@ -22,7 +22,7 @@ from spd_core.model import StudentConfig, build_student
 from spd_core.prompts import TEMPLATES
 from spd_core.recipes import ablate as recipe
 from spd_core.recipes import ablation_run
-from spd_core.recipes.ablate import ablate, cell_slates
+from spd_core.recipes.ablate import ablate, cell_slates, format_results
 from spd_core.recipes.ablation_ground import read_slate_sets
 from spd_core.recipes.ablation_plan import AblationPlan, Budget, plan_names
 from spd_core.recipes.evaluate import evaluate_file
@@ -354,12 +354,24 @@ def test_command_writes_one_file_a_cell(plan_file: Path, tmp_path: Path, capsys:
         str(tmp_path / "run"),
     ]
     assert main([*words, "--device", "cpu", "--dtype", "float32"]) == 0
-    assert "1 cells in" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 cell in" in printed
     result = read_cell(out / "readout-last.json")
+    (row,) = (line for line in printed.splitlines() if line.startswith("readout-last "))
+    assert row.split()[1:4] == ["1", "8", f"{result.interval('hungarian', 'AUC')[0]:.3f}"]
     assert result.changes == {"readout": "last"}
     assert result.factors.key == ("self_attention", "teacher", "frozen")
     assert main([*words, "--cell", "nope"]) == 2
     assert "unknown cell 'nope'" in capsys.readouterr().err
+
+
+def test_results_are_told_with_what_the_factors_do(plan: AblationPlan, tmp_path: Path) -> None:
+    results = run(plan, tmp_path)
+    lines = list(format_results(list(results.values())))
+    assert [line.split()[0] for line in lines[:3]] == ["cell", FROZEN, LORA]
+    (effect,) = lines[3:]
+    assert effect.startswith("LoRA ")
+    assert effect.endswith("mean of 1 of 6 pairs of cells, n = 8.")
 
 
 def test_students_of_cells_are_saved_with_the_scores_they_were_measured_with(

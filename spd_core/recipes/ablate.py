@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from spd_core.ablation import (
+    CellResult,
+    cell_name,
+    effect_sentence,
+    interaction_sentence,
+    interactions,
+    main_effects,
+    measured_values,
+    read_cell,
+)
 from spd_core.backbone import load_backbone
 from spd_core.backbone_files import find_backbone
 from spd_core.errors import TrainingError
@@ -22,9 +32,12 @@ from spd_core.recipes.ablation_plan import AblationPlan, PlannedCell
 from spd_core.recipes.ablation_record import finished, seeds_to_do
 from spd_core.recipes.ablation_run import run_cell
 from spd_core.recipes.ablation_students import save_students
+from spd_core.words import plural
 
 logger = logging.getLogger(__name__)
 
+SHOWN_DECODER, OTHER_DECODERS = "hungarian", ("expected_position", "first_column")
+SHOWN_METRICS = ("AUC", "Recall@1", "NDCG@10")
 SAMPLED = 40
 """Slates tokenised for the estimate."""
 
@@ -151,6 +164,24 @@ def format_estimate(found: Estimate) -> str:
     )
 
 
+def format_results(results: Sequence[CellResult]) -> Iterator[str]:
+    """Lines of a table with a row a cell, then what the factors of the cube do as far as these cells tell."""
+    figures = [*((SHOWN_DECODER, metric) for metric in SHOWN_METRICS), *((name, "AUC") for name in OTHER_DECODERS)]
+    heads = [metric if decoder == SHOWN_DECODER else f"{metric}, {decoder}" for decoder, metric in figures]
+    width = max(len(result.cell) for result in results) + 2
+    yield f"{'cell':<{width}}{'seeds':>6}{'n':>6}" + "".join(f"{head:>24}" for head in heads)
+    for result in results:
+        cells = []
+        for decoder, metric in figures:
+            mean, low, high, _ = result.interval(decoder, metric)
+            cells.append(f"{mean:.3f} ({low:.3f}-{high:.3f})")
+        yield f"{result.cell:<{width}}{len(result.seeds):>6}{result.source.n:>6}" + "".join(f"{cell:>24}" for cell in cells)
+    cube = {result.cell: result for result in results if result.cell == cell_name(*result.factors.key)}
+    values = measured_values(cube, decoder=SHOWN_DECODER, metric="AUC")
+    yield from (effect_sentence(effect, "AUC") for effect in main_effects(values))
+    yield from (interaction_sentence(found, "AUC") for found in interactions(values))
+
+
 def command(
     preset: Annotated[str, typer.Option(help="Name of an ablation plan, or a TOML file.")] = "beauty-cube",
     cell: Annotated[list[str] | None, typer.Option(help="Cell to run, e.g. self_attention-teacher-lora; repeatable.")] = None,
@@ -183,4 +214,5 @@ def command(
         raise TrainingError(f"{out} is a file; --out names the folder of results")
     folder = run or Path("runs") / "ablate" / Path(preset).stem
     files = ablate(plan, cells, out=out, run_folder=folder, students=students, device=device, dtype=dtype)
-    typer.echo(f"{len(files)} cells in {out}; see them on the page Ablations of the app")
+    typer.echo("\n".join(format_results([read_cell(file) for file in files])))
+    typer.echo(f"{plural(len(files), 'cell')} in {out}; see them on the page Ablations of the app")
