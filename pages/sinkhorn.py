@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.shared import controls, errors, frame, loaders, results, sinkhorn_view
+from pages.shared import controls, errors, frame, loaders, results, sinkhorn_picture, sinkhorn_view
 from pages.shared.loaders import Loaded
 from pages.shared.sinkhorn_view import Relaxed
 from spd_core.pipeline import RankingResult
@@ -39,15 +39,15 @@ def explore(loaded: Loaded, slate: Slate, result: RankingResult, sweep: Temperat
     with side:
         tau = controls.pick_tau(config.tau)
         iterations = controls.pick_iterations(config.sinkhorn_iterations)
-        titles = ["Rounds", "Temperature"]
-        over = controls.pick_option("play over", "Play over", sinkhorn_view.OVER, titles)
     with errors.shown():
         trained_at = (config.tau, config.sinkhorn_iterations)
         relaxed = sinkhorn_view.relax(slate, result, sweep, tau=tau, iterations=iterations, trained_at=trained_at)
     with picture:
         st.markdown(sinkhorn_view.headline(relaxed))
         sinkhorn_view.show_convergence(relaxed)
-        sinkhorn_view.show_animation(relaxed, over)
+        kinds = sinkhorn_picture.PICTURES
+        kind = controls.pick_option("picture", "Picture", list(kinds), list(kinds.values()))
+        sinkhorn_picture.show_picture(relaxed, kind)
     with side:
         sinkhorn_view.show_residuals(relaxed)
         st.markdown(sinkhorn_view.surest(relaxed))

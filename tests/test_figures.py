@@ -48,6 +48,20 @@ def test_heatmap_keeps_every_cell_whatever_the_titles(titles: tuple[str, ...]) -
     assert [row["candidate"] for row in rows[::3]] == list(titles)
 
 
+def test_heatmap_takes_clicks_unless_it_is_told_not_to() -> None:
+    matrix = scores(3)
+    for is_clickable in (True, False):
+        chart = score_heatmap(matrix, np.arange(3), ["a", "b", "c"], layer="raw", is_clickable=is_clickable)
+        assert (SELECTION in chart.to_json()) is is_clickable
+
+
+def test_skewed_heatmap_gives_small_values_more_of_the_shades() -> None:
+    shares = np.full((2, 2), 0.5)
+    for is_skewed, kind in ((True, "sqrt"), (False, "linear")):
+        chart = score_heatmap(shares, np.arange(2), ["a", "b"], layer="probability", is_skewed=is_skewed)
+        assert chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]["type"] == kind
+
+
 @pytest.mark.parametrize("titles", HOSTILE_TITLES, ids=repr)
 def test_slope_chart_keeps_every_candidate_whatever_the_titles(titles: tuple[str, ...]) -> None:
     rows = chart_rows(slope_chart(titles, np.array([1, 2, 0]), marked=[False, True, False]))

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import altair as alt
 import numpy as np
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from pages.shared import loaders, sinkhorn_view
+from pages.shared import loaders, sinkhorn_picture, sinkhorn_view
 from spd_core.datasets import load_slates
 from spd_core.errors import SpdError
 from spd_core.figures.sinkhorn_curves import certainty_chart, flip_chart, residual_chart, residual_frame, segment_frame
@@ -82,16 +83,40 @@ def test_too_cold_for_so_few_rounds_is_said_in_words(ready: None) -> None:
     assert "every row sums to 1 as nearly as that" in words(app)
 
 
-def test_it_can_be_played_over_temperatures_too(ready: None) -> None:
-    app = visit()
-    assert "run through the rounds" in words(app)
-    app.segmented_control(key="widget play over").set_value("temperature").run()
-    assert is_well(app)
-    assert "run through the temperatures" in words(app)
+def test_picture_stands_still_until_a_visitor_asks_for_the_player(ready: None) -> None:
+    app = visit(tau="3", iterations="20")
+    still = len(app.get("vega_lite_chart"))
+    assert not app.get("plotly_chart")
+    assert "Probability of each position at temperature 3 after 20 rounds" in words(app)
+    for picture, label in (("rounds", "rounds"), ("temperature", "temperatures")):
+        app.segmented_control(key="widget picture").set_value(picture).run()
+        assert is_well(app)
+        assert f"press Play to run through the {label}" in words(app)
+        assert len(app.get("plotly_chart")) == 1
+        assert len(app.get("vega_lite_chart")) == still - 1
+    app.segmented_control(key="widget picture").set_value("still").run()
+    assert not app.get("plotly_chart")
 
 
-def test_every_tricky_slate_is_shown_whole(ready: None) -> None:
+def test_still_picture_is_the_last_round_in_rank_order(
+    tiny_student: Student, make_slate: Callable[..., Slate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[alt.LayerChart] = []
+    monkeypatch.setattr(sinkhorn_picture.st, "altair_chart", lambda chart, **_: drawn.append(chart))
+    relaxed = relaxed_of(tiny_student, make_slate(6), tau=0.02, iterations=3)
+    sinkhorn_picture.show_picture(relaxed, sinkhorn_picture.STILL)
+    assert not np.allclose(relaxed.logs[-1], relaxed.logs[-2])  # or an earlier round would do
+    spec = drawn[0].to_dict()
+    cells = spec["layer"][0]
+    rows = spec["datasets"][(cells.get("data") or spec["data"])["name"]]
+    assert np.allclose([row["value"] for row in rows], np.exp(relaxed.logs[-1]).ravel())
+    assert cells["encoding"]["y"]["sort"] == [f"r{index:03d}" for index in relaxed.order]
+
+
+@pytest.mark.parametrize("picture", sinkhorn_picture.PICTURES)
+def test_every_tricky_slate_is_shown_whole(ready: None, picture: str) -> None:
     app = visit(shelf="tricky")
+    app.segmented_control(key="widget picture").set_value(picture).run()
     for slate in TRICKY:
         app.selectbox(key="widget slate").set_value(slate.slate_id).run()
         assert is_well(app), slate.slate_id
@@ -105,7 +130,7 @@ def test_frames_are_the_operators_and_the_last_round_is_drawn_first(
     tiny_student: Student, make_slate: Callable[..., Slate]
 ) -> None:
     relaxed = relaxed_of(tiny_student, make_slate(6), tau=0.5, iterations=9)
-    frames, names, drawn, label = sinkhorn_view._rounds(relaxed)
+    frames, names, drawn, label = sinkhorn_picture._rounds(relaxed)
     assert (names[drawn], label) == ("9", "round")
     scores = torch.from_numpy(relaxed.result.score_matrix.astype(np.float64))[None]
     for name, frame in zip(names, frames, strict=True):
@@ -116,7 +141,7 @@ def test_frames_are_the_operators_and_the_last_round_is_drawn_first(
 def test_temperature_frames_run_from_warm_to_cold_and_start_at_the_chosen_one(
     tiny_student: Student, make_slate: Callable[..., Slate]
 ) -> None:
-    frames, names, drawn, _ = sinkhorn_view._temperatures(relaxed_of(tiny_student, make_slate(6), tau=1.0))
+    frames, names, drawn, _ = sinkhorn_picture._temperatures(relaxed_of(tiny_student, make_slate(6), tau=1.0))
     taus = [float(name) for name in names]
     assert taus == sorted(taus, reverse=True)
     assert taus[drawn] == pytest.approx(1.0, rel=0.25)

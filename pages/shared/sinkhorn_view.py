@@ -15,15 +15,12 @@ from pages.shared import frame
 from pages.shared.rankings import positions
 from pages.shared.text import escaped, ordinal, shown
 from spd_core.figures.sinkhorn_curves import certainty_chart, flip_chart, residual_chart
-from spd_core.figures.sinkhorn_frames import frame_rounds, sinkhorn_animation
 from spd_core.pipeline import RankingResult
 from spd_core.sinkhorn import sinkhorn_path
 from spd_core.sinkhorn_flips import CONVERGED, TemperatureSweep, most_likely, row_entropy
 from spd_core.slate import Slate
 from spd_core.words import plural
 
-ROUNDS, TEMPERATURE = "rounds", "temperature"
-OVER = (ROUNDS, TEMPERATURE)
 LARGE_RESIDUAL = 0.05
 """A row sum this far off is visible in the picture; chosen by eye."""
 
@@ -103,31 +100,6 @@ def show_convergence(relaxed: Relaxed) -> None:
         )
     else:
         st.caption(f"Residual {residual:.1e} after {plural(rounds, 'round')}: every row sums to 1 as nearly as that.")
-
-
-def show_animation(relaxed: Relaxed, over: str) -> None:
-    """The picture that moves, over rounds or over temperatures, with its caption."""
-    frames, names, drawn, label = _rounds(relaxed) if over == ROUNDS else _temperatures(relaxed)
-    figure = sinkhorn_animation(
-        frames, names, positions=positions(relaxed.result), titles=relaxed.titles, row_order=relaxed.order, shown=drawn,
-        label=label, dark=frame.is_dark(),
-    )  # fmt: skip
-    count = plural(len(relaxed.titles), "candidate")
-    st.plotly_chart(figure, width="stretch", config=frame.TOOLBAR, alt=f"Heatmap of {count} by position, a frame a {label}.")
-    st.caption(f"Probability of each position; press Play to run through the {label}s. Squares: the Hungarian ranking.")
-
-
-def _rounds(relaxed: Relaxed) -> tuple[NDArray[np.float64], list[str], int, str]:
-    rounds = frame_rounds(len(relaxed.logs))
-    frames = np.exp(relaxed.logs[[number - 1 for number in rounds]])
-    return frames, [str(number) for number in rounds], len(rounds) - 1, "round"
-
-
-def _temperatures(relaxed: Relaxed) -> tuple[NDArray[np.float64], list[str], int, str]:
-    """Every second temperature of the sweep from warm to cold; the one nearest to the chosen one is drawn first."""
-    taus = relaxed.sweep.taus[::-2]
-    nearest = int(np.abs(np.log(taus / relaxed.tau)).argmin())
-    return np.exp(relaxed.sweep.log_assignments[::-2]), [f"{tau:.3g}" for tau in taus], nearest, "temperature"
 
 
 def show_residuals(relaxed: Relaxed) -> None:

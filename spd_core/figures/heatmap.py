@@ -54,9 +54,11 @@ def score_heatmap(
     layer: str,
     row_order: Sequence[int] | None = None,
     picked: tuple[int, int] | None = None,
+    is_clickable: bool = True,
+    is_skewed: bool = False,
     dark: bool = False,
 ) -> alt.LayerChart:
-    """Clickable heatmap of one layer of a score matrix.
+    """Heatmap of one layer of a score matrix.
 
     Args:
         values: (N, C) of that layer; -inf is drawn as the lowest shade.
@@ -65,10 +67,12 @@ def score_heatmap(
         layer: key of `LAYERS`.
         row_order: candidate indices from top to bottom; None is the input order.
         picked: (candidate, position) from 0 that is ringed.
+        is_clickable: whether a click on a cell selects it.
+        is_skewed: whether a few values are far above the rest; the shades then follow their square root. Values >= 0 only.
         dark: whether the ground is dark.
 
     Returns:
-        A chart whose selection is named `SELECTION`.
+        A chart; where it is clickable, its selection is named `SELECTION`.
 
     Raises:
         SpdError: unknown layer.
@@ -86,8 +90,8 @@ def score_heatmap(
         ),
         y=alt.Y("item:O", sort=order, title=None, axis=axis_labels(titles, color=colors.ink)),
     )
-    cells = base.mark_rect(cursor="pointer").encode(
-        color=_color(frame["shade"], look.title, colors, is_diverging=look.is_diverging),
+    cells = base.mark_rect(cursor="pointer" if is_clickable else "default").encode(
+        color=_color(frame["shade"], look.title, colors, is_diverging=look.is_diverging, is_skewed=is_skewed),
         tooltip=[
             alt.Tooltip("candidate:N", title="Candidate"),
             alt.Tooltip("position:O", title="Rank position"),
@@ -95,12 +99,13 @@ def score_heatmap(
             alt.Tooltip("assigned:N", title="Placed here"),
         ],
     )
-    click = alt.selection_point(name=SELECTION, fields=["item", "position"], on="click", empty=False)
+    if is_clickable:
+        cells = cells.add_params(alt.selection_point(name=SELECTION, fields=["item", "position"], on="click", empty=False))
     rings = [_ring(base, frame["assigned"], colors.outline, 2.5)]
     if picked is not None:
         is_picked = (frame["item"] == keys[picked[0]]) & (frame["position"] == picked[1] + 1)
         rings.append(_ring(base, is_picked, colors.ink, 3.0, dash=[3, 2]))
-    chart = alt.layer(cells.add_params(click), *rings)
+    chart = alt.layer(cells, *rings)
     return chart.properties(height=26 * len(keys) + AROUND).configure_view(strokeWidth=0)
 
 
@@ -110,10 +115,10 @@ def _ring(base: alt.Chart, rows: pd.Series, color: str, width: float, dash: list
     return ring
 
 
-def _color(shade: pd.Series, title: str, colors: Palette, *, is_diverging: bool) -> alt.Color:
+def _color(shade: pd.Series, title: str, colors: Palette, *, is_diverging: bool, is_skewed: bool) -> alt.Color:
     finite = shade[np.isfinite(shade)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    options: dict[str, Any] = {"range": list(colors.sequential)}
+    options: dict[str, Any] = {"range": list(colors.sequential), "type": "sqrt" if is_skewed else "linear"}
     if is_diverging:
         reach = max(abs(low), abs(high)) or 1.0
         low, high, options = -reach, reach, {"range": list(colors.diverging), "domainMid": 0}
