@@ -70,8 +70,8 @@ def show_report(report: FrontierReport) -> None:
     chart = frontier_chart(rows, metric=metric, families=families, levels=levels, dark=frame.is_dark())
     st.altair_chart(chart, width="stretch", alt=ALT)
     st.caption(
-        "Numbers are those of the tables; bars are 95 % intervals. Dashed: joins what nothing measured beats, where that is more "
-        "than one point."
+        "Numbers are those of the tables; bars are 95 % intervals. Dashed: joins what nothing measured beats, where that is "
+        "more than one point."
     )
     st.caption(source(report))
     st.table(key_table(rows, metric), border="horizontal", hide_index=True)
