@@ -68,8 +68,8 @@ def show_head(opened: Opened) -> None:
     if not maps:
         st.info("This head is a linear probe: it scores each candidate alone, so there is no attention to show.")
         return
+    layers = [str(number) for number in range(1, len(maps) + 1)]
     with st.container(horizontal=True, gap="large"):
-        layers = [str(number) for number in range(1, len(maps) + 1)]
         layer = int(controls.pick_option("head layer", "Layer of the head", layers, layers))
         heads = [MEAN_OF_HEADS, *(str(number) for number in range(1, len(maps[layer - 1]) + 1))]
         part = controls.pick_option("head part", "Attention head", heads, ["Mean of all", *heads[1:]])
@@ -110,12 +110,11 @@ def head_sentence(opened: Opened, map_: HeadMap) -> str:
         return "One candidate has only itself to look at."
     received = map_.shares.mean(axis=0)
     most = int(received[:count].argmax())
-    even = 1 / map_.shares.shape[1]
     spread = float(np.exp(-(map_.shares * np.log(np.maximum(map_.shares, 1e-12))).sum(axis=1)).mean())
     user = f" The shopper's token gets **{received[-1]:.0%}**." if opened.inside.reads_user else ""
     return (
         f"Most looked at: **{escaped(map_.sources[most])}** (ranked {ordinal(most + 1)}) with **{received[most]:.0%}** of "
-        f"all looks, where an even share is {even:.0%}. A look is spread over {spread:.0f} of {map_.shares.shape[1]}.{user}"
+        f"all looks, where an even share is {1 / len(map_.ticks):.0%}. A look is spread over {spread:.0f} of {map_.shares.shape[1]}.{user}"
     )
 
 

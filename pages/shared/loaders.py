@@ -29,7 +29,6 @@ from spd_core.inside import Inside, look_inside
 from spd_core.latency import LatencyReport, measure_latency
 from spd_core.model import Student
 from spd_core.pipeline import RankingResult, rank_slate
-from spd_core.quick_pass import quicken_aside
 from spd_core.race_record import RaceRecord, read_record
 from spd_core.sinkhorn_flips import TemperatureSweep, sweep_temperatures
 from spd_core.slate import Item, Slate, UserContext
@@ -95,8 +94,7 @@ def _student(key: str, checkpoint_id: str) -> Student:
     model = random_student() if checkpoint_id == UNTRAINED else load_student(checkpoint_id)
     with inference_gate():
         rank_slate(model, WARMUP_SLATE)  # the first pass of a process compiles kernels; no visitor shall be shown its time
-    if warming.may_compile() and model.backbone.device.type == "cpu":
-        quicken_aside(model, after_seconds=warming.COMPILE_AFTER_SECONDS)
+    warming.compile_later(model)
     return model
 
 

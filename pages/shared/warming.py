@@ -9,15 +9,20 @@ import threading
 
 import numpy as np
 
+from spd_core.model import Student
+from spd_core.quick_pass import quicken_aside
+
 COMPILE = "SPD_COMPILE"
 """Environment variable: ``0`` leaves students as they come, anything else lets the app compile their prefill on a CPU."""
 COMPILE_AFTER_SECONDS = 8.0
 """From a student's first ranking on: the pages of whoever made the app load it come first."""
 
 
-def may_compile() -> bool:
-    """Whether students may be compiled while they are used."""
-    return os.environ.get(COMPILE, "1") != "0"
+def compile_later(student: Student) -> threading.Thread | None:
+    """The thread that compiles a student's prefill while it is used; None where that is not wanted or not on a CPU."""
+    if os.environ.get(COMPILE, "1") == "0" or student.backbone.device.type != "cpu":
+        return None
+    return quicken_aside(student, after_seconds=COMPILE_AFTER_SECONDS)
 
 
 @functools.cache
