@@ -113,8 +113,8 @@ def head_sentence(opened: Opened, map_: HeadMap) -> str:
     spread = float(np.exp(-(map_.shares * np.log(np.maximum(map_.shares, 1e-12))).sum(axis=1)).mean())
     user = f" The shopper's token gets **{received[-1]:.0%}**." if opened.inside.reads_user else ""
     return (
-        f"Most looked at: **{escaped(map_.sources[most])}** (ranked {ordinal(most + 1)}) with **{received[most]:.0%}** of all "
-        f"looks; an even share is {1 / len(map_.ticks):.0%}. A look is spread over {spread:.0f} of {len(map_.ticks)}.{user}"
+        f"Most looked at: **{escaped(map_.sources[most])}** (ranked {ordinal(most + 1)}) with **{received[most]:.0%}** of "
+        f"all looks; an even share is {1 / len(map_.ticks):.0%}. A look spreads over {spread:.0f} of {len(map_.ticks)}.{user}"
     )
 
 
