@@ -76,22 +76,26 @@ def quicken(student: Student) -> QuickPass:
 def compiled_pass(student: Student) -> Callable[[Tensor], Tensor]:
     """The student's prefill of one prompt, compiled for any length.
 
+    Layers are compiled one by one: they are alike, so one compilation serves them all, in less than half the time of a whole
+    pass, in which visitors wait longer.
+
     Raises:
         BackboneError: the backbone has no fused form, or there is no working C++ compiler.
     """
     from torch._inductor import config
 
     fused = FusedLlama(student.model).eval()
-    compiled = torch.compile(fused, dynamic=True)
+    for layer in fused.layers:
+        layer.compile(dynamic=True)
 
     def run(input_ids: Tensor) -> Tensor:
         with torch.compiler.set_stance("eager_on_recompile"):  # a new length never makes anyone wait for a compiler
-            states: Tensor = compiled(input_ids)
+            states: Tensor = fused(input_ids)
         return states
 
     try:
         with torch.inference_mode(), config.patch(compile_threads=1):
-            compiled(probe(student, PROBE_TOKENS[0]))
+            fused(probe(student, PROBE_TOKENS[0]))
     except Exception as error:  # whatever a compiler may say: it is not needed
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BackboneError(f"the pass could not be compiled ({first_line[:120]}); the student runs as it came") from error

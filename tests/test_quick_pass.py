@@ -125,7 +125,7 @@ def test_a_machine_without_a_compiler_leaves_the_student_as_it_came(
     student: Student, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> Callable[[Tensor], Tensor]:
-        def call(ids: Tensor) -> Tensor:
+        def call(*_: Tensor) -> Tensor:
             raise RuntimeError("No working C++ compiler found\nwith a long story")
 
         return call

@@ -29,7 +29,7 @@ PASS_TITLES = {
     "written out": "attention in single operations, as papers write it",
     OWN: "Hugging Face model with fused attention: how every command runs it",
     "joined": "joined projections, not compiled",
-    "compiled": "joined projections, compiled for any length: what the app takes once it is ready",
+    "compiled": "joined projections, each layer compiled for any length: what the app takes once it is ready",
 }
 Run = Callable[[Tensor], Tensor]
 
