@@ -110,10 +110,15 @@ def probe(student: Student, length: int) -> Tensor:
 
 @torch.inference_mode()
 def states_differ(student: Student, run: Callable[[Tensor], Tensor], length: int) -> float:
-    """|difference| / |states| of one probe, both Frobenius norms; NaN where a state is not finite."""
+    """`relative_difference` of one probe to the student's own states."""
     ids = probe(student, length)
-    own = base_states(student.model, ids).double()
-    return float((run(ids).double() - own).norm() / own.norm())
+    return relative_difference(run(ids), base_states(student.model, ids))
+
+
+def relative_difference(states: Tensor, reference: Tensor) -> float:
+    """|states - reference| / |reference|, both Frobenius norms; NaN where a state is not finite."""
+    own = reference.double()
+    return float((states.double() - own).norm() / own.norm())
 
 
 @torch.inference_mode()

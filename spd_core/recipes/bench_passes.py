@@ -18,7 +18,7 @@ from spd_core.errors import BackboneError, SpdError
 from spd_core.fused_llama import FusedLlama
 from spd_core.latency import Spread, StageClock, encode_slate
 from spd_core.model import Student
-from spd_core.quick_pass import compiled_pass
+from spd_core.quick_pass import compiled_pass, relative_difference
 from spd_core.slate import Slate
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def ways_of(student: Student) -> Iterator[tuple[str, Run]]:
     yield OWN, lambda ids: base_states(student.model, ids)
     try:
         yield "joined", FusedLlama(student.model).eval()
-        yield "compiled", compiled_pass(student)
+        yield "compiled", student.quick or compiled_pass(student)
     except BackboneError as error:
         logger.warning("%s", error)
 
@@ -97,8 +97,8 @@ def ways_of(student: Student) -> Iterator[tuple[str, Run]]:
 @torch.inference_mode()
 def _measure_slate(student: Student, ways: dict[str, Run], slate: Slate, repeats: int, warmup: int) -> Iterator[PassTime]:
     ids = torch.tensor([encode_slate(student, slate).input_ids])
-    own = ways[OWN](ids).double()
-    differences = {name: float((run(ids).double() - own).norm() / own.norm()) for name, run in ways.items()}
+    own = ways[OWN](ids)
+    differences = {name: relative_difference(run(ids), own) for name, run in ways.items()}
     times: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
     for turn in range(warmup + repeats):
