@@ -4,9 +4,9 @@ import streamlit as st
 
 from pages.shared import controls, errors, frame, prompt_text, results
 from pages.shared.loaders import Loaded
-from spd_core.backbone import gather_readout
 from spd_core.prompt_view import view_prompt
 from spd_core.prompts import build_prompt
+from spd_core.readouts import gather_readout
 from spd_core.slate import Slate
 from spd_core.suspicious_text import find_suspicious
 

@@ -10,7 +10,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,16 +18,11 @@ from transformers import AutoModel, AutoTokenizer
 
 from spd_core.backbone_files import find_backbone, fingerprint_folder
 from spd_core.errors import BackboneError, choices
+from spd_core.readouts import gather_readout
 from spd_core.tokenization import SlateBatch
 
 logger = logging.getLogger(__name__)
 
-Readout = Literal["last", "newline", "mean"]
-READOUTS: dict[str, str] = {
-    "last": "state at the last token of the candidate's description (the paper's choice)",
-    "newline": "state at the token that closes the candidate's line",
-    "mean": "mean of the states over the tokens of the candidate's description",
-}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -214,38 +209,6 @@ def prefill(model: nn.Module, batch: SlateBatch) -> Tensor:
         position_ids=position_ids,
         use_cache=False,
     ).last_hidden_state
-
-
-def gather_readout(hidden: Tensor, batch: SlateBatch, readout: str) -> Tensor:
-    """One state a candidate.
-
-    Args:
-        hidden: (B, T, D) of `prefill`.
-        batch: the same batch.
-        readout: key of `READOUTS`.
-
-    Returns:
-        (B, N, D) float32; rows of padding candidates are those of token 0 and must be masked by the reader.
-
-    Raises:
-        BackboneError: unknown readout.
-    """
-    if readout not in READOUTS:
-        raise BackboneError(choices("readout", readout, READOUTS))
-    if readout == "mean":
-        tokens = torch.arange(hidden.shape[1], device=hidden.device)
-        inside = (tokens >= batch.span_start[..., None]) & (tokens <= batch.readout_index[..., None])  # (B, N, T)
-        weights = inside.float() / inside.sum(dim=2, keepdim=True)
-        return torch.bmm(weights, hidden.float())
-    index = batch.readout_index if readout == "last" else batch.close_index
-    return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[2])).float()
-
-
-def gather_user_state(hidden: Tensor, batch: SlateBatch) -> Tensor:
-    """(B, D) float32 mean state over the tokens of history and query; zeros for a user with neither."""
-    weights = batch.context_mask.float()
-    weights = weights / weights.sum(dim=1, keepdim=True).clamp_min(1.0)
-    return torch.bmm(weights[:, None], hidden.float())[:, 0]
 
 
 def candidate_states(backbone: Backbone, batch: SlateBatch, readout: str = "last") -> Tensor:

@@ -14,6 +14,9 @@ from torch.nn import functional
 
 from spd_core.errors import BackboneError
 
+TILE_TOKENS = 16
+"""Rows of a tile of the CPU's matrix units: a prompt that fills whole tiles is read faster than one a token shorter."""
+
 
 class FusedLlama(nn.Module):
     """Hidden states of a prompt, by the joined weights of a Llama base model."""
@@ -36,15 +39,18 @@ class FusedLlama(nn.Module):
     def forward(self, input_ids: Tensor) -> Tensor:
         """(1, T, D) states of one prompt in the model's dtype.
 
+        The prompt is lengthened to whole tiles; attention is causal, so no real token reads what stands behind it.
+
         Args:
             input_ids: (1, T) token ids, all real.
         """
-        states: Tensor = self.embed_tokens(input_ids)
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        length = input_ids.shape[1]
+        states: Tensor = self.embed_tokens(functional.pad(input_ids, (0, -length % TILE_TOKENS)))
+        places = torch.arange(states.shape[1], device=input_ids.device)[None]
         cos, sin = self.rotary_emb(states, places)  # (1, T, head width) each
         for layer in self.layers:
             states = layer(states, cos[:, :, None], sin[:, :, None])
-        return cast(Tensor, self.norm(states))
+        return cast(Tensor, self.norm(states[:, :length]))
 
 
 class FusedLayer(nn.Module):

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spd_core.backbone import gather_user_state
 from spd_core.head_attention import head_attention
 from spd_core.latency import encode_slate
 from spd_core.layer_states import hidden_by_layer, readouts_by_layer
 from spd_core.model import Student
+from spd_core.readouts import gather_user_state
 from spd_core.slate import Slate
 from spd_core.tokenization import collate_prompts
 

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spd_core.backbone import gather_readout, gather_user_state
 from spd_core.decoding import find_decoder
 from spd_core.errors import ScoreMatrixError, SlateError, SpdError
 from spd_core.model import Student
@@ -112,10 +111,9 @@ def ride_prompts(student: Student, encoded: Sequence[EncodedPrompt], decoder: st
         clock.mark("transfer")
         hidden = student.prefill(moved)
         clock.mark("prefill")
-        states = gather_readout(hidden, moved, student.config.readout)
-        user = gather_user_state(hidden, moved) if student.config.user_token else None
+        states, user = student.gather(hidden, moved)
         clock.mark("gather")
-        matrix = student.head(states, moved.candidate_mask, user)
+        matrix = student.head(states, moved.head_mask, user)
         clock.mark("head")
         scores = matrix.float().cpu().numpy()
         clock.mark("copy_back")

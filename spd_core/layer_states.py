@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from spd_core.backbone import gather_readout
+from spd_core.readouts import gather_readout
 from spd_core.tokenization import SlateBatch
 
 

@@ -13,9 +13,10 @@ from peft import LoraConfig, get_peft_model
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from spd_core.backbone import Backbone, gather_readout, gather_user_state, prefill
+from spd_core.backbone import Backbone, prefill
 from spd_core.heads import build_head
 from spd_core.prompts import Template
+from spd_core.readouts import gather_readout, gather_user_state
 from spd_core.tokenization import SlateBatch
 
 
@@ -95,11 +96,17 @@ class Student(nn.Module):
         """
         return self.score(self.prefill(batch), batch)
 
+    def gather(self, hidden: Tensor, batch: SlateBatch) -> tuple[Tensor, Tensor | None]:
+        """(B, N, D) readouts and, for a head with a user token, the (B, D) user state, both float32, of a prefill."""
+        if self.config.readout == "mean" or self.config.user_token:
+            hidden = hidden.float()  # once for both
+        user = gather_user_state(hidden, batch) if self.config.user_token else None
+        return gather_readout(hidden, batch, self.config.readout), user
+
     def score(self, hidden: Tensor, batch: SlateBatch) -> Tensor:
         """(B, N, K) score matrix from the (B, T, D) hidden states of a prefill."""
-        states = gather_readout(hidden, batch, self.config.readout)
-        user = gather_user_state(hidden, batch) if self.config.user_token else None
-        matrix: Tensor = self.head(states, batch.candidate_mask, user)
+        states, user = self.gather(hidden, batch)
+        matrix: Tensor = self.head(states, batch.head_mask, user)
         return matrix
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from spd_core.backbone import READOUTS
 from spd_core.errors import BackboneError, choices
 from spd_core.prompts import Piece, Prompt
+from spd_core.readouts import READOUTS
 from spd_core.suspicious_text import Flag, find_suspicious
 
 USER_KINDS = ("history", "query", "description")

@@ -47,8 +47,20 @@ class SlateBatch:
     """(B, N) int64, description tokens beyond the cap."""
 
     def to(self, device: torch.device | str) -> SlateBatch:
-        """The same batch with all tensors on `device`."""
-        return SlateBatch(**{f.name: getattr(self, f.name).to(device) for f in dataclasses.fields(self)})
+        """The same batch with all tensors on `device`; copies to a GPU go through pinned memory, so that none waits."""
+        is_cuda = torch.device(device).type == "cuda"
+
+        def moved(tensor: Tensor) -> Tensor:
+            if is_cuda and tensor.device.type == "cpu":
+                return tensor.pin_memory().to(device, non_blocking=True)
+            return tensor.to(device)
+
+        return SlateBatch(**{f.name: moved(getattr(self, f.name)) for f in dataclasses.fields(self)})
+
+    @property
+    def head_mask(self) -> Tensor | None:
+        """`candidate_mask` as heads take it: None for a slate alone, which has no padding."""
+        return None if len(self.candidate_mask) == 1 else self.candidate_mask
 
     @property
     def token_count(self) -> int:
@@ -82,7 +94,7 @@ def encode_prompt(prompt: Prompt, tokenizer: Any) -> EncodedPrompt:
     """
     backend = tokenizer.backend_tokenizer
     texts = [piece.text for piece in prompt.pieces if piece.cap is not None]
-    encodings = iter(backend.encode_batch(texts, add_special_tokens=False))
+    encodings = iter(backend.encode_batch_fast(texts, add_special_tokens=False))  # fast: keeps no character offsets
     result = EncodedPrompt(prompt.slate_id, [], [], [], [], [], [])
     for piece in prompt.pieces:
         whole = template_ids(backend, piece.text) if piece.cap is None else next(encodings).ids

@@ -25,12 +25,13 @@ from spd_core.attention_rollout import (
     roll_out,
     sampled_layers,
 )
-from spd_core.backbone import READOUTS, load_backbone
+from spd_core.backbone import load_backbone
 from spd_core.checkpoints import random_student
 from spd_core.errors import BackboneError, SpdError
 from spd_core.latency import encode_slate
 from spd_core.layer_states import base_model, hidden_by_layer
 from spd_core.model import Student, StudentConfig
+from spd_core.readouts import READOUTS
 from spd_core.slate import Slate
 from spd_core.tokenization import SlateBatch, collate_prompts
 
@@ -172,7 +173,7 @@ def test_slate_with_neither_history_nor_query_has_only_candidates(
 
 @pytest.mark.parametrize("readout", READOUTS)
 def test_readout_weights_give_the_readout(readout: str, tiny_student: Student, make_slate: Callable[..., Slate]) -> None:
-    from spd_core.backbone import gather_readout
+    from spd_core.readouts import gather_readout
 
     batch = prompt_of(tiny_student, make_slate(4))
     hidden = hidden_by_layer(tiny_student.model, batch)[-1]

@@ -12,19 +12,17 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 from spd_core import backbone as module
 from spd_core.backbone import (
     DTYPES,
-    READOUTS,
     Backbone,
     candidate_states,
     choose_device,
     choose_dtype,
-    gather_readout,
-    gather_user_state,
     load_backbone,
     load_tokenizer,
     prefill,
 )
 from spd_core.errors import BackboneError
 from spd_core.prompts import TEMPLATES, build_prompt
+from spd_core.readouts import READOUTS, gather_readout, gather_user_state
 from spd_core.slate import Slate
 from spd_core.tokenization import SlateBatch, tokenize_slates
 

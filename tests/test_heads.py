@@ -66,6 +66,14 @@ def test_a_padded_batch_scores_each_slate_as_alone(name: str) -> None:
             assert torch.allclose(together[row, :n], alone[0], atol=1e-5)
 
 
+@pytest.mark.parametrize(("name", "user_token"), [*((name, False) for name in HEADS), *((name, True) for name in ATTENDING)])
+def test_no_mask_means_that_all_candidates_are_real(name: str, user_token: bool) -> None:
+    states, user = new_states(2, 6), torch.ones(2, HIDDEN)
+    head = new_head(name, user_token=user_token)
+    with torch.inference_mode():
+        torch.testing.assert_close(head(states, None, user), head(states, all_real(states), user), atol=1e-5, rtol=1e-5)
+
+
 def test_the_linear_probe_scores_each_candidate_alone() -> None:
     states = new_states(1, 5)
     changed = states.clone()

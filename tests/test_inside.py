@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from spd_core.backbone import READOUTS
 from spd_core.checkpoints import random_student
 from spd_core.errors import SlateError
 from spd_core.heads import HEADS
 from spd_core.inside import look_inside, mean_cosines, mean_norms, project
 from spd_core.model import Student, StudentConfig
 from spd_core.pipeline import rank_slate
+from spd_core.readouts import READOUTS
 from spd_core.slate import Slate
 
 

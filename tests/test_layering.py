@@ -12,7 +12,17 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     {"slate", "json_values", "errors", "words"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text", "result_files"},
-    {"backbone", "heads", "head_attention", "tokenization", "datasets", "order_sensitivity", "sinkhorn_flips", "layer_probe"},
+    {
+        "backbone",
+        "readouts",
+        "heads",
+        "head_attention",
+        "tokenization",
+        "datasets",
+        "order_sensitivity",
+        "sinkhorn_flips",
+        "layer_probe",
+    },
     {"model", "loss", "teachers", "prompt_view", "fused_llama", "layer_states", "diagnosis", "explanations", "ablation"},
     {
         "training",
@@ -39,6 +49,8 @@ NEIGHBOURS = {
     ("slate", "json_values"),
     ("json_values", "errors"),
     ("backbone", "tokenization"),
+    ("backbone", "readouts"),
+    ("readouts", "tokenization"),
     ("checkpoints", "checkpoint_files"),
     ("checkpoints", "checkpoint_config"),
     ("checkpoints", "checkpoint_weights"),

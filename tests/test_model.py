@@ -11,12 +11,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from spd_core.backbone import READOUTS, load_backbone
+from spd_core.backbone import load_backbone
 from spd_core.decoding import DECODERS, decode_batch
 from spd_core.errors import SpdError
 from spd_core.heads import HEADS
 from spd_core.model import LoraSettings, Student, StudentConfig, attach_lora, build_student, parameter_counts
 from spd_core.prompts import TEMPLATES, build_prompt
+from spd_core.readouts import READOUTS
 from spd_core.slate import Slate
 from spd_core.tokenization import SlateBatch, tokenize_slates
 

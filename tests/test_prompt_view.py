@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from spd_core.backbone import READOUTS, Backbone, gather_readout
+from spd_core.backbone import Backbone
 from spd_core.datasets import load_slates
 from spd_core.errors import BackboneError
 from spd_core.figures.token_ruler import CUT_DRAWN, TokenRow, token_frame, token_ruler
 from spd_core.prompt_view import PromptView, token_texts, view_prompt
 from spd_core.prompts import TEMPLATES, Template, build_prompt
+from spd_core.readouts import READOUTS, gather_readout
 from spd_core.slate import Slate
 from spd_core.suspicious_text import MEANINGS, find_suspicious
 from spd_core.tokenization import encode_prompt, tokenize_slates

@@ -204,3 +204,19 @@ def test_every_template_stays_within_its_caps(make_slate: MakeSlate, tiny_backbo
 def test_a_batch_moves_to_a_device_whole(make_slate: MakeSlate, tiny_backbone: Backbone) -> None:
     batch = batch_of([make_slate(2)], tiny_backbone.tokenizer).to("meta")
     assert {getattr(batch, f.name).device.type for f in dataclasses.fields(batch)} == {"meta"}
+
+
+@pytest.mark.gpu
+def test_a_batch_reaches_a_gpu_unchanged(make_slate: MakeSlate, tiny_backbone: Backbone) -> None:
+    batch = batch_of([make_slate(3), make_slate(2)], tiny_backbone.tokenizer)
+    back = batch.to("cuda").to("cpu")
+    for f in dataclasses.fields(batch):
+        torch.testing.assert_close(getattr(back, f.name), getattr(batch, f.name))
+
+
+def test_only_a_slate_alone_goes_to_the_head_without_a_mask(make_slate: MakeSlate, tiny_backbone: Backbone) -> None:
+    alone = batch_of([make_slate(3)], tiny_backbone.tokenizer)
+    assert alone.head_mask is None
+    assert bool(alone.candidate_mask.all())
+    together = batch_of([make_slate(3), make_slate(2)], tiny_backbone.tokenizer)
+    assert together.head_mask is together.candidate_mask

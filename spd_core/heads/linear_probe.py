@@ -20,13 +20,13 @@ class LinearProbeHead(nn.Module):
         self.hidden = nn.Linear(hidden_size, width)
         self.score = nn.Linear(width, positions)
 
-    def forward(self, states: Tensor, candidate_mask: Tensor, user_state: Tensor | None = None) -> Tensor:
+    def forward(self, states: Tensor, candidate_mask: Tensor | None, user_state: Tensor | None = None) -> Tensor:
         """Score matrix of each slate.
 
         Args:
             states: (B, N, D) float32.
-            candidate_mask: (B, N) bool, True where real.
-            user_state: ignored; accepted so that all heads are called alike.
+            candidate_mask: ignored, as is `user_state`; both are accepted so that all heads are called alike.
+            user_state: see `candidate_mask`.
 
         Returns:
             (B, N, K); row i depends on candidate i alone. Rows of padding are meaningless.

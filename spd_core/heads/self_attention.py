@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from spd_core.heads.padding import padding_mask
 from spd_core.heads.standardize import Standardize
 
 
@@ -38,12 +39,12 @@ class SelfAttentionHead(nn.Module):
         )
         self.score = nn.Linear(width, positions)
 
-    def forward(self, states: Tensor, candidate_mask: Tensor, user_state: Tensor | None = None) -> Tensor:
+    def forward(self, states: Tensor, candidate_mask: Tensor | None, user_state: Tensor | None = None) -> Tensor:
         """Score matrix of each slate.
 
         Args:
             states: (B, N, D) float32.
-            candidate_mask: (B, N) bool, True where real; padding is never attended to.
+            candidate_mask: (B, N) bool, True where real; padding is never attended to. None: all real, which is faster.
             user_state: (B, D) float32, needed if the head was built with a user token.
 
         Returns:
@@ -56,8 +57,8 @@ class SelfAttentionHead(nn.Module):
                 raise TypeError("this head was built with a user token; pass user_state")
             user = self.project_user(self.standardize(user_state))
             items = torch.cat([items, user[:, None]], dim=1)  # (B, N + 1, width)
-            candidate_mask = torch.cat([candidate_mask, candidate_mask.new_ones(len(user), 1)], dim=1)
+        padding = padding_mask(candidate_mask, items.shape[1])
         for layer in self.layers:
-            items = layer(items, src_key_padding_mask=~candidate_mask)
+            items = layer(items, src_key_padding_mask=padding)
         scores: Tensor = self.score(items[:, :count])
         return scores

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from spd_core.heads.padding import padding_mask
 from spd_core.heads.standardize import Standardize
 
 
@@ -36,19 +37,19 @@ class SlotQueryHead(nn.Module):
         self.layers = nn.ModuleList(CrossAttentionLayer(width, dropout) for _ in range(layers))
         self.key = nn.Linear(width, width)
 
-    def forward(self, states: Tensor, candidate_mask: Tensor, user_state: Tensor | None = None) -> Tensor:
+    def forward(self, states: Tensor, candidate_mask: Tensor | None, user_state: Tensor | None = None) -> Tensor:
         """Score matrix of each slate; arguments and result as for the self-attention head."""
         items = self.project(self.standardize(states))  # (B, N, width)
-        attended, mask = items, candidate_mask
+        attended = items
         if self.project_user is not None:
             if user_state is None:
                 raise TypeError("this head was built with a user token; pass user_state")
             user = self.project_user(self.standardize(user_state))
             attended = torch.cat([items, user[:, None]], dim=1)  # (B, N + 1, width)
-            mask = torch.cat([candidate_mask, candidate_mask.new_ones(len(user), 1)], dim=1)
+        padding = padding_mask(candidate_mask, attended.shape[1])
         slots = self.slots.expand(len(items), -1, -1)  # (B, K, width)
         for layer in self.layers:
-            slots = layer(slots, attended, mask)
+            slots = layer(slots, attended, padding)
         keys = self.key(items)  # (B, N, width)
         return keys @ slots.transpose(1, 2) / math.sqrt(keys.shape[2])
 
@@ -64,9 +65,9 @@ class CrossAttentionLayer(nn.Module):
             nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Dropout(dropout), nn.Linear(width, width)
         )
 
-    def forward(self, slots: Tensor, items: Tensor, mask: Tensor) -> Tensor:
-        """(B, K, width) slots and (B, M, width) items with (B, M) mask True where real -> (B, K, width)."""
-        looked, _ = self.attention(self.norm_slots(slots), items, items, key_padding_mask=~mask, need_weights=False)
+    def forward(self, slots: Tensor, items: Tensor, padding: Tensor | None) -> Tensor:
+        """(B, K, width) slots and (B, M, width) items with (B, M) padding True where not real -> (B, K, width)."""
+        looked, _ = self.attention(self.norm_slots(slots), items, items, key_padding_mask=padding, need_weights=False)
         slots = slots + looked
         updated: Tensor = slots + self.feed_forward(slots)
         return updated

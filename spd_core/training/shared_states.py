@@ -18,9 +18,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from spd_core.backbone import Backbone, decoder_layers, gather_readout, gather_user_state, prefill
+from spd_core.backbone import Backbone, decoder_layers, prefill
 from spd_core.errors import TrainingError
 from spd_core.prompts import Template, build_prompt
+from spd_core.readouts import gather_readout, gather_user_state
 from spd_core.slate import Slate
 from spd_core.tokenization import SlateBatch, collate_prompts, encode_prompt
 from spd_core.training.run_files import write_tensors

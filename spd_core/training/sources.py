@@ -15,9 +15,10 @@ from accelerate import PartialState
 from safetensors.torch import load_file
 from torch import Tensor
 
-from spd_core.backbone import gather_readout, gather_user_state, prefill
+from spd_core.backbone import prefill
 from spd_core.model import Student
 from spd_core.prompts import build_prompt
+from spd_core.readouts import gather_readout, gather_user_state
 from spd_core.slate import Slate
 from spd_core.tokenization import EncodedPrompt, SlateBatch, collate_prompts, encode_prompt
 from spd_core.training.examples import TrainingSet, teacher_positions, vary_slates
