@@ -16,6 +16,7 @@ from typing import NamedTuple
 import typer
 
 from spd_core.errors import SpdError
+from spd_core.process_memory import keep_freed_memory
 
 
 class Recipe(NamedTuple):
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     wanted = next((word for word in words if not word.startswith("-")), None)
     _configure_output(wanted)
+    keep_freed_memory()
     try:
         code = build_app(wanted)(words, prog_name="python -m spd_core", standalone_mode=False)
     except typer.TyperException as error:

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
-    {"slate", "json_values", "errors", "words"},
+    {"slate", "json_values", "errors", "words", "process_memory"},
     {"prompts", "sinkhorn", "decoding", "metrics", "backbone_files", "suspicious_text", "result_files"},
     {
         "backbone",

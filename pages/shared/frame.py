@@ -12,6 +12,7 @@ from pages.shared import errors, loaders, state, warming
 from pages.shared.loaders import Loaded
 from pages.shared.text import escaped, message, shown
 from spd_core.checkpoints import UNTRAINED
+from spd_core.process_memory import keep_freed_memory
 
 PAGE_FOLDER = Path(__file__).resolve().parents[1]
 FIRST_PAGE = "rank"
@@ -28,6 +29,7 @@ def open_page(title: str, sentence: str) -> Loaded:
         title: heading.
         sentence: what the page shows, for anyone.
     """
+    keep_freed_memory()
     warming.warm_charts()
     place = draw_head(title, sentence)
     with errors.shown():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from spd_core.decoding.forced_ranks import COIN_TOSS_ODDS, forced_ranks
 from spd_core.decoding.matrix import own_square
 from spd_core.decoding.plain_sort import LEADING, is_flat, leading_share, sort_gains
+from spd_core.decoding.spectrum import singular_values
 
 BROKEN = "not usable"
 NOTHING_TO_RANK = "nothing to rank"
@@ -121,5 +122,5 @@ def judge(square: NDArray[np.float64], gain: float) -> str:
 
 def raw_share(matrix: NDArray[np.float64]) -> float:
     """Share of the energy in the first singular value, 0 to 1, without centring; 0 for a matrix of zeros."""
-    energy = np.linalg.svd(matrix, compute_uv=False) ** 2
+    energy = singular_values(matrix) ** 2
     return float(energy[0] / energy.sum()) if energy[0] > 0 else 0.0

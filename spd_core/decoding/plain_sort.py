@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from spd_core.decoding.expected_position import expected_position
 from spd_core.decoding.first_column import first_column
 from spd_core.decoding.matrix import own_square
+from spd_core.decoding.spectrum import leading_vectors, singular_values
 
 CONSTANT_TOLERANCE = 1e-6
 """Largest variation, relative to the scores, that counts as none: what float32 rounding leaves of a constant matrix."""
@@ -49,7 +50,7 @@ def leading_share(matrix: NDArray[np.floating]) -> float:
 
     At 1 the matrix holds one score per candidate, and the solver only sorts.
     """
-    energy = np.linalg.svd(double_centred(matrix), compute_uv=False) ** 2
+    energy = singular_values(double_centred(matrix)) ** 2
     scale = float(np.square(np.asarray(matrix, dtype=np.float64)).sum())
     return float(energy[0] / energy.sum()) if energy.sum() > 1e-12 * max(1.0, scale) else 0.0
 
@@ -63,9 +64,9 @@ def leading_sort(scores: NDArray[np.floating]) -> NDArray[np.int64]:
     Returns:
         (N,) ranking; candidates sorted by their score meet positions sorted by theirs, the best assignment of that part.
     """
-    left, _, right = np.linalg.svd(double_centred(own_square(np.asarray(scores, dtype=np.float64))))
+    left, right = leading_vectors(double_centred(own_square(np.asarray(scores, dtype=np.float64))))
     ranking = np.empty(len(left), dtype=np.int64)
-    ranking[np.argsort(-right[0], kind="stable")] = np.argsort(-left[:, 0], kind="stable")
+    ranking[np.argsort(-right, kind="stable")] = np.argsort(-left, kind="stable")
     return ranking
 
 
