@@ -74,6 +74,8 @@ def test_axis_labels_hold_each_title_under_its_own_key_and_no_markup(titles: tup
     expression = axis_labels(titles, color="#000").to_dict()["labelExpr"]
     lookup = json.loads(expression.removesuffix("[datum.value]")[1:-1])
     assert lookup == {f"r00{index}": f"{index + 1} · {title}" for index, title in enumerate(titles)}
+    plain = axis_labels(titles, color="#000", numbered=False).to_dict()["labelExpr"]
+    assert list(json.loads(plain.removesuffix("[datum.value]")[1:-1]).values()) == list(titles)
     assert "<" not in expression
     assert expression.isascii()
 

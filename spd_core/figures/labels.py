@@ -21,15 +21,17 @@ def row_index(key: str) -> int:
     return int(key[1:])
 
 
-def axis_labels(titles: Sequence[str], *, color: str) -> alt.Axis:
-    """An axis that shows ``place · title`` for each row key.
+def axis_labels(titles: Sequence[str], *, color: str, numbered: bool = True) -> alt.Axis:
+    """An axis that shows ``place · title`` for each row key, or the title alone.
 
     Args:
         titles: (N,) any text.
         color: of the labels.
+        numbered: whether the place counts for something, as in an order of candidates.
     """
     labels = {
-        key: f"{index + 1} · {title}" for index, (key, title) in enumerate(zip(row_keys(len(titles)), titles, strict=True))
+        key: f"{index + 1} · {title}" if numbered else title
+        for index, (key, title) in enumerate(zip(row_keys(len(titles)), titles, strict=True))
     }
     # An expression cannot hold "</script>" or a raw line break; ASCII JSON has neither once "<" is written as an escape.
     lookup = json.dumps(labels, ensure_ascii=True).replace("<", "\\u003c")

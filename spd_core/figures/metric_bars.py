@@ -55,7 +55,10 @@ def metric_bars(bars: Sequence[Bar], *, title: str, picked: int | None = None, d
     scale = alt.Scale(domain=[0, top], nice=False)
     base = alt.Chart(frame).encode(
         y=alt.Y(
-            "row:N", sort=row_keys(len(bars)), title=None, axis=axis_labels([bar.title for bar in bars], color=colors.ink)
+            "row:N",
+            sort=row_keys(len(bars)),
+            title=None,
+            axis=axis_labels([bar.title for bar in bars], color=colors.ink, numbered=False),
         ),
         tooltip=[
             alt.Tooltip("title:N", title="Row"),
