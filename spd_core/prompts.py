@@ -114,7 +114,7 @@ class Prompt:
 
 def clean_text(text: str) -> str:
     """`text` on one line: white space runs become one blank, lone surrogates the replacement character; never empty."""
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    whole = text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return " ".join(whole.split()) or EMPTY_TEXT
 
 
@@ -126,13 +126,14 @@ def field_text(item: Item, name: str) -> str:
 
 def describe(item: Item, fields: tuple[str, ...]) -> str:
     """One line that describes an item: its fields in order, leaving out what another field already says."""
-    kept: list[str] = []
     texts = [field_text(item, name) for name in fields]
-    for index, text in enumerate(texts):
-        others = kept + [other for other in texts[index + 1 :] if other.casefold() != text.casefold()]
-        if text and not any(text.casefold() in other.casefold() for other in others):
-            kept.append(text)
-    return clean_text(" ".join(kept))
+    folded = [text.casefold() for text in texts]
+    kept: list[int] = []
+    for index, text in enumerate(folded):
+        others = [folded[place] for place in kept] + [other for other in folded[index + 1 :] if other != text]
+        if text and not any(text in other for other in others):
+            kept.append(index)
+    return clean_text(" ".join(texts[index] for index in kept))
 
 
 def build_prompt(slate: Slate, template: Template) -> Prompt:

