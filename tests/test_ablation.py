@@ -36,6 +36,7 @@ from spd_core.ablation import (
     point_frame,
     read_cell,
     read_cells,
+    shared_seeds,
     sourced,
     unpack_values,
     write_cell,
@@ -346,6 +347,26 @@ def test_cells_of_different_slates_are_not_shown_side_by_side() -> None:
     for build in (cube_frame, measured_values):
         with pytest.raises(SpdError, match="were measured on different slates"):
             build(results, decoder="hungarian", metric="AUC")
+
+
+def test_cells_are_compared_by_the_seeds_that_all_of_them_have() -> None:
+    many, few = make_result(KEYS[0], [0.5, 0.7], seeds=(0, 1)), make_result(KEYS[1], [0.5, 0.7], seeds=(1, 0))
+    lucky = make_result(KEYS[0], [1.0, 1.0], seeds=(2,)).runs
+    results = {cell.cell: cell for cell in (many.model_copy(update={"runs": (*lucky, *many.runs)}), few)}
+    values = measured_values(results, decoder="hungarian", metric="AUC")
+    assert values[KEYS[0]] == pytest.approx(values[KEYS[1]])
+    assert results[many.cell].values("hungarian", "AUC") == pytest.approx([2 / 3, 0.8])
+    assert shared_seeds(list(results.values())) == {0, 1}
+
+
+def test_cells_that_share_no_seed_are_compared_by_all_they_have() -> None:
+    results = {cell.cell: cell for cell in (make_result(KEYS[0], [0.2]), make_result(KEYS[1], [0.4], seeds=(3, 4)))}
+    values = measured_values(results, decoder="hungarian", metric="AUC")
+    assert {key: value.tolist() for key, value in values.items()} == {
+        KEYS[0]: [pytest.approx(0.2)],
+        KEYS[1]: [pytest.approx(0.4)],
+    }
+    assert measured_values({}, decoder="hungarian", metric="AUC") == {}
 
 
 def test_papers_figures_come_with_their_source_and_its_missing_cell_is_named() -> None:

@@ -22,6 +22,7 @@ from spd_core.ablation import (
     interactions,
     main_effects,
     measured_values,
+    shared_seeds,
 )
 from spd_core.ablation.frames import same_slates
 from spd_core.ablation.words import contrast_label, contrast_title, interaction_title
@@ -82,9 +83,10 @@ def axis_differences(results: Results, bases: Mapping[str, str], *, decoder: str
     found = {}
     for cell, base in bases.items():
         if cell in results and base in results:
-            same_slates([results[cell], results[base]])
-            pair = (results[name].values(decoder, metric) for name in (cell, base))
-            found[cell] = paired_difference(*pair)
+            pair = results[cell], results[base]
+            same_slates(pair)
+            seeds = shared_seeds(pair)
+            found[cell] = paired_difference(*(result.values(decoder, metric, seeds) for result in pair))
     return found
 
 
@@ -118,8 +120,9 @@ def show_effects(found: Findings) -> None:
         st.markdown("##### Does the decoder matter?", anchors=False)
         _sentences([decoder_sentence(signal, entry, found.metric) for signal, entry in found.decoders.items()])
     st.caption(
-        f"Differences slate by slate on {escaped(found.source, 60)}, 95 % bootstrap intervals over slates, seeds averaged. "
-        f"Of {plural(len(found.effects) + len(found.interactions), 'comparison')}, one in twenty looks clear by chance."
+        f"Differences slate by slate on {escaped(found.source, 60)}, 95 % bootstrap intervals over slates, mean of the seeds "
+        f"that all cells compared have. Of {plural(len(found.effects) + len(found.interactions), 'comparison')}, one in "
+        "twenty looks clear by chance."
     )
     with st.expander("The same numbers as a table"):
         st.table(effect_table(found), border="horizontal", hide_index=True)

@@ -35,6 +35,7 @@ from spd_core.ablation.results import (
     pack_values,
     read_cell,
     read_cells,
+    shared_seeds,
     unpack_values,
     write_cell,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "point_frame",
     "read_cell",
     "read_cells",
+    "shared_seeds",
     "sourced",
     "unpack_values",
     "write_cell",

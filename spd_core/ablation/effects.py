@@ -1,6 +1,7 @@
 """What each factor of the cube adds, and which depends on which: differences of the same slates, with intervals.
 
-A cell's values are means over its seeds; the intervals are over slates and say nothing of how much another seed would move.
+Cells are compared by the seeds that all of them have, so that none gains by a lucky one. The intervals are over slates and
+say nothing of how much another seed would move.
 """
 
 from __future__ import annotations

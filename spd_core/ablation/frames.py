@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from spd_core.ablation.effects import Key
-from spd_core.ablation.results import FACTORS, CellResult, cell_name
+from spd_core.ablation.results import FACTORS, CellResult, cell_name, shared_seeds
 from spd_core.errors import SpdError
 
 NOT_RUN = "not run yet"
@@ -93,14 +93,15 @@ def cube_frame(results: Mapping[str, CellResult], *, decoder: str, metric: str) 
 
 
 def measured_values(results: Mapping[str, CellResult], *, decoder: str, metric: str) -> dict[Key, NDArray[np.float64]]:
-    """(n,) values of the slates for each cell of the cube that was run.
+    """(n,) values of the slates for each cell of the cube that was run, means over the seeds that all of these cells have.
 
     Raises:
         SpdError: cells measured on different slates.
     """
     keys = [key for key in product(*FACTORS.values()) if cell_name(*key) in results]
     same_slates(results[cell_name(*key)] for key in keys)
-    return {key: results[cell_name(*key)].values(decoder, metric) for key in keys}  # type: ignore[misc]
+    seeds = shared_seeds([results[cell_name(*key)] for key in keys])  # type: ignore[misc]
+    return {key: results[cell_name(*key)].values(decoder, metric, seeds) for key in keys}  # type: ignore[misc]
 
 
 def curve_frame(points: Sequence[Point], results: Mapping[str, CellResult]) -> pd.DataFrame:

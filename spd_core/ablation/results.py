@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,22 +145,30 @@ class CellResult(BaseModel):
         entry = row[_known("metric", metric, row)]
         return Interval(entry["mean"], entry["low"], entry["high"], int(entry["n"]))
 
-    def by_seed(self, decoder: str, metric: str) -> NDArray[np.float64]:
-        """(runs, n) values of each slate in each run.
+    def by_seed(self, decoder: str, metric: str, seeds: Collection[int] | None = None) -> NDArray[np.float64]:
+        """(runs, n) values of each slate in each run, or in those of the given seeds.
 
         Raises:
             SpdError: unknown decoder or metric, or damaged values.
         """
         rows = []
         for run in self.runs:
+            if seeds is not None and run.seed not in seeds:
+                continue
             row = run.values[_known("decoder", decoder, run.values)]
             rows.append(unpack_values(row[_known("metric", metric, row)], self.source.n, self.cell))
         return np.stack(rows)
 
-    def values(self, decoder: str, metric: str) -> NDArray[np.float64]:
-        """(n,) values of the slates, each the mean over the seeds; errors as in `by_seed`."""
-        means: NDArray[np.float64] = self.by_seed(decoder, metric).mean(axis=0)
+    def values(self, decoder: str, metric: str, seeds: Collection[int] | None = None) -> NDArray[np.float64]:
+        """(n,) values of the slates, each the mean over the seeds or the given ones; errors as in `by_seed`."""
+        means: NDArray[np.float64] = self.by_seed(decoder, metric, seeds).mean(axis=0)
         return means
+
+
+def shared_seeds(results: Collection[CellResult]) -> frozenset[int] | None:
+    """Seeds that all results have, so that no difference of cells is one of seeds; None (all of each) if they share none."""
+    shared = frozenset.intersection(*(frozenset(result.seeds) for result in results)) if results else frozenset()
+    return shared or None
 
 
 def cell_name(head: str, signal: str, backbone: str) -> str:
