@@ -45,9 +45,10 @@ class FusedLlama(nn.Module):
             input_ids: (1, T) token ids, all real.
         """
         length = input_ids.shape[1]
-        states: Tensor = self.embed_tokens(functional.pad(input_ids, (0, -length % TILE_TOKENS)))
-        places = torch.arange(states.shape[1], device=input_ids.device)[None]
-        cos, sin = self.rotary_emb(states, places)  # (1, T, head width) each
+        added = -length % TILE_TOKENS
+        states: Tensor = self.embed_tokens(torch.cat([input_ids, input_ids[:, -1:].expand(-1, added)], dim=1))
+        places = torch.arange(length, device=input_ids.device)[None]  # of real tokens: some frequencies depend on the last
+        cos, sin = (functional.pad(turn, (0, 0, 0, added)) for turn in self.rotary_emb(states, places))  # (1, T, head width)
         for layer in self.layers:
             states = layer(states, cos[:, :, None], sin[:, :, None])
         return cast(Tensor, self.norm(states[:, :length]))

@@ -27,7 +27,7 @@ from spd_core.model import Student
 logger = logging.getLogger(__name__)
 
 PROBE_TOKENS = (599, 1213, 257)
-"""Lengths of the prompts it is tried on: about N = 20, 50 and 10; odd, so that no length is compiled in."""
+"""Lengths of the prompts it is tried on: about N = 20, 50 and 10; none fills whole tiles, so that this is tried too."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest |difference| / |states| of a whole prompt: several times what two ways of rounding differ by."""
 MIN_GAIN = 1.05

@@ -209,6 +209,20 @@ def test_bench_wants_either_a_checkpoint_or_a_preset(words: list[str], capsys: p
     assert "give either --checkpoint, an id or folder, or --preset" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--compile"], ["--capacity"], ["--teacher", "x"]])
+def test_what_a_shape_cannot_have_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["bench", "--preset", "tiny-shape", *words]) == 2
+    assert "--compile, --capacity and --teacher go with --checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--preset", "tiny-shape"], ["--checkpoint", "x"]])
+def test_a_place_that_cannot_be_written_is_told_first(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["bench", *words, "--out", str(tmp_path / "no" / "x.json")]) == 2
+    assert "in a folder that does not exist" in capsys.readouterr().err
+
+
 @pytest.mark.gpu
 def test_all_that_a_gpu_can_do_is_measured() -> None:
     *_, last = measure_shape("tiny-shape", device="cuda", repeats=2, warmup=1, turns=1)

@@ -59,6 +59,14 @@ def test_constant_matrix_has_no_ranking_information(value: float, count: int) ->
     assert (health.row_spread, health.column_spread, health.collisions) == (0, 0, count - 1)
 
 
+def test_views_of_numpy_arrays_are_taken_as_they_are() -> None:
+    matrix = np.random.default_rng(0).random((9, 9))
+    own = matrix_health(matrix)
+    matrix.flags.writeable = False
+    assert matrix_health(matrix) == own
+    assert raw_share(matrix[::-1, ::-1]) == pytest.approx(raw_share(matrix))
+
+
 @given(SIZES, SEEDS)
 @settings(max_examples=30)
 def test_additive_matrix_has_no_ranking_information_and_every_ranking_is_optimal(count: int, seed: int) -> None:

@@ -91,6 +91,13 @@ def test_errors_of_users_give_one_line_and_exit_code_2(
     assert capsys.readouterr().err == line + "\n"
 
 
+def test_commands_keep_freed_memory(failing: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(module, "keep_freed_memory", lambda: asked.append(True))
+    assert main(["fail", "x"]) == 0
+    assert asked == [True]
+
+
 def test_defects_of_ours_are_not_hidden(failing: SimpleNamespace) -> None:
     failing.error = ZeroDivisionError("ours")
     with pytest.raises(ZeroDivisionError):

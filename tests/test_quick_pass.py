@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaModel
 
 from spd_core import quick_pass
 from spd_core.backbone import Backbone, base_states
@@ -50,6 +51,29 @@ def test_joined_weights_give_the_states_of_the_model(tiny_backbone: Backbone, st
     torch.testing.assert_close(
         FusedLlama(tiny_backbone.model)(ids), base_states(tiny_backbone.model, ids), atol=1e-5, rtol=1e-4
     )
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("length", "filled"), [(1, 16), (16, 16), (17, 32)])
+def test_layers_read_whole_tiles(tiny_backbone: Backbone, student: Student, length: int, filled: int) -> None:
+    fused, seen = FusedLlama(tiny_backbone.model), []
+    for layer in fused.layers:
+        layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
+    assert fused(probe(student, length)).shape[1] == length
+    assert seen == [filled] * len(fused.layers)
+
+
+@torch.inference_mode()
+def test_frequencies_that_depend_on_the_length_are_those_of_the_prompt() -> None:
+    torch.manual_seed(0)
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=97, max_position_embeddings=100, rope_parameters=rope)
+    model = LlamaModel(config).eval()
+    ids = torch.randint(97, (1, 100))
+    own = base_states(model, ids)
+    torch.testing.assert_close(FusedLlama(model)(ids), own, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(base_states(model, ids), own)
 
 
 @torch.inference_mode()

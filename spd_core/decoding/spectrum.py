@@ -24,4 +24,5 @@ def leading_vectors(matrix: NDArray[np.floating]) -> tuple[NDArray[np.float64], 
 
 
 def _tensor(matrix: NDArray[np.floating]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(matrix, dtype=np.float64))
+    # A copy, for PyTorch takes no reversed or read-only views.
+    return torch.from_numpy(np.array(matrix, dtype=np.float64, order="C"))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from spd_core.capacity import Capacity
-from spd_core.datasets.files import write_aside
+from spd_core.datasets.files import check_place, write_aside
 from spd_core.errors import SpdError
 from spd_core.latency import LatencyReport, Spread
 from spd_core.recipes import BackboneOption, DecoderOption, DeviceOption, DtypeOption, JsonOption
@@ -21,6 +21,7 @@ from spd_core.recipes.bench_passes import write_passes
 from spd_core.recipes.bench_run import DEFAULT_SLATES, BenchRun, bench
 from spd_core.recipes.bench_shape import measure_shape
 from spd_core.recipes.bench_teacher import SIZES, write_contests
+from spd_core.recipes.busy import warn_of_other_work
 from spd_core.recipes.shape_report import ShapeReport, write_shape_report
 from spd_core.recipes.shapes import SHAPES
 
@@ -116,7 +117,12 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Time each stage from tokens to ranking on this machine."""
+    if out is not None:
+        check_place(out)
+    warn_of_other_work()
     if preset is not None and checkpoint is None:
+        if compiled or capacity or teacher is not None:
+            raise SpdError("--compile, --capacity and --teacher go with --checkpoint; a shape has speed paths of its own")
         shape = bench_shape(preset, out=out, device=device, dtype=dtype, repeats=n, warmup=warmup, turns=turns)
         return _print(shape.to_json(), write_shape_report(shape), as_json)
     if checkpoint is None or preset is not None:

@@ -19,7 +19,7 @@ import typer
 
 from spd_core.checkpoint_files import find_checkpoint
 from spd_core.datasets import read_slates
-from spd_core.datasets.files import STANDARD_INPUT, write_aside
+from spd_core.datasets.files import STANDARD_INPUT, check_place, write_aside
 from spd_core.decoding import DECODERS, find_decoder
 from spd_core.errors import SpdError
 from spd_core.recipes import BackboneOption, DeviceOption, DtypeOption, JsonOption
@@ -148,6 +148,8 @@ def command(
     subject = checkpoint or (checkpoint_of(rankers[0]) if rankers else None)
     if card and subject is None:
         raise SpdError("--card writes into a checkpoint's model card; name one with --checkpoint")
+    if out is not None:
+        check_place(out)
     loading = Loading(backbone, device, dtype, fit or [], catalogue)
     report = evaluate_file(
         slates,

@@ -24,6 +24,7 @@ from spd_core.frontier import WARMUP, Contender, Row, measurable, summarise, tak
 from spd_core.frontier_report import QUALITIES, FrontierReport
 from spd_core.latency import describe_machine
 from spd_core.recipes import BackboneOption, DeviceOption, JsonOption
+from spd_core.recipes.busy import warn_of_other_work
 from spd_core.recipes.frontier_rankers import floor_rankers, student_rankers, teacher_rankers, zero_shot_rankers
 from spd_core.recipes.label_files import file_hash, open_part
 from spd_core.recipes.progress import with_progress
@@ -77,6 +78,7 @@ def run_frontier(plan: Plan, out: str | Path) -> FrontierReport:
         SpdError: a bad option, no usable slate, or a part that was begun with another plan or on another machine.
     """
     check_place(Path(out))
+    warn_of_other_work()
     excluded: dict[str, int] = {}
     slates = list(itertools.islice(measurable(read_slates(plan.slates), excluded), plan.limit))
     lineup = build_lineup(plan)
