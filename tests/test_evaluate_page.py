@@ -432,4 +432,4 @@ def test_bars_keep_rows_of_one_title_and_of_hostile_ones(dark: bool) -> None:
     assert len({row["row"] for row in rows}) == 4
     assert bars_frame(bars, 2)["picked"].tolist() == [False, False, True, False]
     assert "</script>" not in json.dumps(chart["layer"][0]["encoding"])
-    assert "1 \\u00b7" not in json.dumps(chart)  # rankers and slices are not in an order that counts
+    assert "u00b7" not in json.dumps(chart)  # no "1 · 1984": rankers and slices are in no order that counts

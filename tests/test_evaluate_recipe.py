@@ -381,3 +381,10 @@ def test_a_teachers_card_tells_how_many_answers_were_valid(
 def test_untrained_checkpoint_has_no_card_for_figures(report: dict, checkpoint: str) -> None:
     with pytest.raises(CheckpointError, match="is untrained"):
         record_report(Path(checkpoint), report)
+
+
+def test_a_report_that_could_not_be_written_is_told_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["evaluate", "no-such-slates.jsonl", "--out", str(tmp_path / "no" / "report.json")]) == 2
+    assert "in a folder that does not exist" in capsys.readouterr().err
