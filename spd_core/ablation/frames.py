@@ -98,10 +98,11 @@ def measured_values(results: Mapping[str, CellResult], *, decoder: str, metric: 
     Raises:
         SpdError: cells measured on different slates.
     """
-    keys = [key for key in product(*FACTORS.values()) if cell_name(*key) in results]
-    same_slates(results[cell_name(*key)] for key in keys)
-    seeds = shared_seeds([results[cell_name(*key)] for key in keys])  # type: ignore[misc]
-    return {key: results[cell_name(*key)].values(decoder, metric, seeds) for key in keys}  # type: ignore[misc]
+    keys: list[Key] = [key for key in product(*FACTORS.values()) if cell_name(*key) in results]  # type: ignore[misc]
+    cells = {key: results[cell_name(*key)] for key in keys}
+    same_slates(cells.values())
+    seeds = shared_seeds(cells.values())
+    return {key: cell.values(decoder, metric, seeds) for key, cell in cells.items()}
 
 
 def curve_frame(points: Sequence[Point], results: Mapping[str, CellResult]) -> pd.DataFrame:
